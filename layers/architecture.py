@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model families as data: the numbers a forward pass needs, and the tensors that follow from them.
+
+A shard set has one embedding shard and a shard for each layer. Their tensors, fused where every engine wants
+them fused (`q` is n_heads * head_dim, `kv` is n_kv_heads * head_dim):
+
+    embedding shard                          layer shard
+    embedding  (vocab, hidden)               attn_norm (hidden)           ffn_norm (hidden)
+    norm       (hidden)                      qkv       (q+kv+kv, hidden)  gate_up  (ffn+ffn, hidden)
+    head       (vocab, hidden) if untied     qkv_bias  (q+kv+kv)          gate_up_bias (ffn+ffn)
+                                             q_norm, k_norm (head_dim)    down     (hidden, ffn)
+                                             attn_out  (hidden, q)        down_bias (hidden)
+                                             attn_out_bias (hidden)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "factors")
+
+BIASES = frozenset(("qkv_bias", "attn_out_bias", "gate_up_bias", "down_bias"))
+HEAD_NORMS = ("q_norm", "k_norm")  # qwen3 alone has them
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """How positions become rotations: inverse frequencies `theta ** (-2i / head_dim)`, changed by `kind`.
+
+    default: as they are. linear: divided by `factor`. llama3: divided by `factor` below a wavelength, blended
+    between `low_freq_factor` and `high_freq_factor`. dynamic: theta grows once a sequence is longer than
+    `original_positions`. factors: the i-th divided by `frequency_factors[i]`.
+
+    Source: transformers `modeling_rope_utils.py`; for factors ggml's `rope_ext`.
+    """
+
+    theta: float
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 1.0
+    original_positions: int = 0
+    frequency_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Everything a forward pass must know about a decoder; sizes count elements."""
+
+    family: str
+    vocab_size: int
+    hidden_size: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    ffn_size: int
+    norm_eps: float
+    max_positions: int
+    tied_head: bool
+    windows: tuple[
+        int | None, ...
+    ]  # for each layer the number of keys a query sees, itself included; None: all
+    rope: Rope
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if problem := _first_problem(self):
+            raise ValueError(problem)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back to an equal ModelConfig."""
+        record = _record(self)
+        record["rope"] = _record(self.rope)
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ModelConfig:
+        """Raises: ValueError, TypeError or KeyError when the record is not one that `to_json` wrote."""
+        values = dict(record)
+        rope = dict(values["rope"])
+        rope["frequency_factors"] = tuple(rope["frequency_factors"])
+        values["rope"] = Rope(**rope)
+        values["windows"] = tuple(values["windows"])
+        values["eos_token_ids"] = tuple(values["eos_token_ids"])
+        return cls(**values)
+
+
+def _record(instance: Rope | ModelConfig) -> dict[str, Any]:
+    values = {field.name: getattr(instance, field.name) for field in fields(instance)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+_COUNTS = (
+    "vocab_size",
+    "hidden_size",
+    "n_layers",
+    "n_heads",
+    "n_kv_heads",
+    "head_dim",
+    "ffn_size",
+    "max_positions",
+)
+
+
+def _first_problem(model: ModelConfig) -> str | None:
+    for name in _COUNTS:
+        count = getattr(model, name)
+        if type(count) is not int or not 1 <= count < 2**31:
+            return f"{name} is {count!r}, not a positive number of elements"
+    if model.family not in FAMILIES:
+        return f"family is {model.family!r}, not one of {', '.join(FAMILIES)}"
+    if model.n_heads % model.n_kv_heads:
+        return f"n_heads {model.n_heads} is not a multiple of n_kv_heads {model.n_kv_heads}"
+    if model.head_dim % 2:
+        return f"head_dim {model.head_dim} is odd, so it cannot be rotated in pairs"
+    if not 0 < model.norm_eps < 1:
+        return f"norm_eps is {model.norm_eps!r}, not between 0 and 1"
+    if len(model.windows) != model.n_layers:
+        return f"windows has {len(model.windows)} entries for {model.n_layers} layers"
+    if any(window is not None and (type(window) is not int or window < 1) for window in model.windows):
+        return f"windows has an entry that is neither a positive number of keys nor null: {model.windows}"
+    return _rope_problem(model.rope, model.head_dim)
+
+
+def _rope_problem(rope: Rope, head_dim: int) -> str | None:
+    if rope.kind not in ROPE_KINDS:
+        return f"rope kind is {rope.kind!r}, not one of {', '.join(ROPE_KINDS)}"
+    if not 0 < rope.theta < float("inf"):
+        return f"rope theta is {rope.theta!r}, not a positive number"
+    if not 0 < rope.factor < float("inf"):
+        return f"rope factor is {rope.factor!r}, not a positive number"
+    if rope.kind == "llama3" and not 0 < rope.low_freq_factor < rope.high_freq_factor:
+        return f"rope frequency factors are not 0 < low {rope.low_freq_factor} < high {rope.high_freq_factor}"
+    if rope.kind in ("llama3", "dynamic") and rope.original_positions < 1:
+        return f"rope original_positions is {rope.original_positions!r}, not positive"
+    n_factors = head_dim // 2 if rope.kind == "factors" else 0
+    if len(rope.frequency_factors) != n_factors:
+        return f"rope has {len(rope.frequency_factors)} frequency factors, not {n_factors}"
+    if not all(0 < factor < float("inf") for factor in rope.frequency_factors):
+        return "rope has a frequency factor that is not a positive number"
+    return None
+
+
+class FusedShape(NamedTuple):
+    """A tensor as it is fused from parts: the rows of each part, and the row length (None for a vector)."""
+
+    part_rows: tuple[int, ...]
+    n_columns: int | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The fused tensor's shape."""
+        n_rows = sum(self.part_rows)
+        return (n_rows,) if self.n_columns is None else (n_rows, self.n_columns)
+
+
+def embedding_tensors(model: ModelConfig) -> dict[str, FusedShape]:
+    """The tensors of the embedding shard, in file order."""
+    table = {
+        "embedding": FusedShape((model.vocab_size,), model.hidden_size),
+        "norm": FusedShape((model.hidden_size,), None),
+    }
+    if not model.tied_head:
+        table["head"] = FusedShape((model.vocab_size,), model.hidden_size)
+    return table
+
+
+def layer_tensors(model: ModelConfig) -> dict[str, FusedShape]:
+    """Every tensor that a layer shard of this model may have, in file order."""
+    hidden, ffn = model.hidden_size, model.ffn_size
+    q_rows, kv_rows = model.n_heads * model.head_dim, model.n_kv_heads * model.head_dim
+    table = {
+        "attn_norm": FusedShape((hidden,), None),
+        "qkv": FusedShape((q_rows, kv_rows, kv_rows), hidden),
+        "qkv_bias": FusedShape((q_rows, kv_rows, kv_rows), None),
+        "q_norm": FusedShape((model.head_dim,), None),
+        "k_norm": FusedShape((model.head_dim,), None),
+        "attn_out": FusedShape((hidden,), q_rows),
+        "attn_out_bias": FusedShape((hidden,), None),
+        "ffn_norm": FusedShape((hidden,), None),
+        "gate_up": FusedShape((ffn, ffn), hidden),
+        "gate_up_bias": FusedShape((ffn, ffn), None),
+        "down": FusedShape((hidden,), ffn),
+        "down_bias": FusedShape((hidden,), None),
+    }
+    if model.family != "qwen3":
+        for name in HEAD_NORMS:
+            del table[name]
+    return table
+
+
+def required_layer_tensors(model: ModelConfig) -> frozenset[str]:
+    """The tensors without which a layer shard of this model is incomplete."""
+    optional = BIASES - {"qkv_bias"} if model.family == "qwen2" else BIASES
+    return frozenset(layer_tensors(model)) - optional

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment variables of this package, declared once; the README's table comes from here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quickthaw.layers.errors import LayersConfigError
+
+
+class Variable(NamedTuple):
+    """One environment variable: where it lands, what it means, and how its text is read."""
+
+    field: str
+    name: str
+    unit: str
+    default: str
+    allowed: str
+    help: str
+    parse: Callable[[str], Any]  # raises ValueError on text outside `allowed`
+
+
+def read_variables(
+    variables: Sequence[Variable], environ: Mapping[str, str], error: type[Exception]
+) -> dict[str, Any]:
+    """Field → value for every variable, from `environ` or its default.
+
+    Raises: `error`, naming the variable, its value and what is allowed.
+    """
+    values: dict[str, Any] = {}
+    for variable in variables:
+        text = environ.get(variable.name, variable.default)
+        try:
+            values[variable.field] = variable.parse(text)
+        except ValueError as exc:
+            raise error(f"bad value of {variable.name}: {text!r}: allowed are {variable.allowed}") from exc
+    return values
+
+
+class Verify(Enum):
+    """When a shard's bytes are compared with the digest in the manifest (its size and identity always are).
+
+    FIRST: once per file; a stamp in the cache directory remembers it until the file changes.
+    ALWAYS: each time the file is mapped.
+    NEVER: not at all.
+    """
+
+    FIRST = "first"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(text)
+    return Path(text)
+
+
+def _cache_path(text: str) -> Path | None:
+    return _path(text) if text else None
+
+
+def _threads(text: str) -> int | None:
+    if text == "auto":
+        return None
+    n_threads = int(text)
+    if not 1 <= n_threads <= 1024:
+        raise ValueError(text)
+    return n_threads
+
+
+VARIABLES = (
+    Variable("shards", "QUICKTHAW_SHARDS", "path", "shards", "a directory", "The shard set to serve.", _path),
+    Variable(
+        "verify",
+        "QUICKTHAW_VERIFY",
+        "",
+        "first",
+        "first, always, never",
+        "When shards are checked against their SHA-256.",
+        Verify,
+    ),
+    Variable(
+        "cache",
+        "QUICKTHAW_CACHE",
+        "path",
+        "",
+        "a directory that may be written",
+        "Where verification stamps and downloads are kept; by default quickthaw-UID under TMPDIR or /tmp.",
+        _cache_path,
+    ),
+    Variable(
+        "n_threads",
+        "QUICKTHAW_THREADS",
+        "threads",
+        "auto",
+        "auto, or 1 to 1024",
+        "Threads that compute; auto follows the CPU quota.",
+        _threads,
+    ),
+)
+
+
+def default_cache(environ: Mapping[str, str]) -> Path:
+    """The cache directory when none is configured; tempfile would cost more imports than it is worth here."""
+    return Path(environ.get("TMPDIR") or "/tmp", f"quickthaw-{os.getuid()}")
+
+
+@dataclass(frozen=True, slots=True)
+class LayersConfig:
+    """What the environment says about weights and the engine that computes with them."""
+
+    shards: Path
+    verify: Verify
+    cache: Path
+    n_threads: int | None  # None: follow the CPU quota
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> LayersConfig:
+        """Raises: LayersConfigError naming variable, value and what is allowed."""
+        environ = os.environ if environ is None else environ
+        values = read_variables(VARIABLES, environ, LayersConfigError)
+        return cls(**{**values, "cache": values["cache"] or default_cache(environ)})

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file mapped read-only and shared: its pages belong to the page cache, not to this process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import stat
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
+
+from quickthaw.layers.errors import MappingError, ShardMissingError, ShardReplacedError, ShardTruncatedError
+
+# Linux 5.14; the mmap module has no name for it before Python 3.14. Reads and maps pages in one system call.
+_MADV_POPULATE_READ = 22
+
+
+class FileIdentity(NamedTuple):
+    """What changes when a file is replaced, rewritten or cut short."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileIdentity:
+        """The identity in a result of stat."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+class FileMapping:
+    """One mapped file. Views keep the map alive; a file cut short under it ends the process (SIGBUS)."""
+
+    def __init__(self, file: FileIO, path: Path) -> None:
+        """Raises: MappingError."""
+        self.path = path
+        self.identity = FileIdentity.of(os.fstat(file.fileno()))
+        try:
+            # SAFETY: ACCESS_READ, so no view can be written through; the map holds its own descriptor.
+            self.buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as exc:
+            raise MappingError(
+                "cannot map a shard",
+                where=path,
+                found=str(exc),
+                advice="put the shard set on a file system that supports mmap",
+            ) from exc
+
+    def populate(self) -> None:
+        """Reads the whole file ahead and maps its pages, so that computing does not fault on each of them."""
+        try:
+            self.buffer.madvise(_MADV_POPULATE_READ)
+        except OSError as exc:
+            if exc.errno not in (errno.EINVAL, errno.ENOSYS):
+                raise
+            self.will_need()
+
+    def will_need(self) -> None:
+        """Starts reading the whole file ahead and returns at once."""
+        self.buffer.madvise(mmap.MADV_WILLNEED)
+
+    def check_unchanged(self) -> None:
+        """One system call: is the file at this path still the one that was mapped, and whole?
+
+        Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError.
+        """
+        try:
+            found = FileIdentity.of(os.stat(self.path))
+        except OSError as exc:
+            raise missing(self.path, exc) from exc
+        if found == self.identity:
+            return
+        if found.size_bytes != self.identity.size_bytes:
+            raise truncated(self.path, self.identity.size_bytes, found.size_bytes)
+        raise ShardReplacedError(
+            "a shard's file changed while it was mapped",
+            where=self.path,
+            expected=self.identity,
+            found=found,
+            advice="restart the function; write a new shard set beside the old one, never over it",
+        )
+
+    def close(self) -> None:
+        """Unmaps the file, unless a view still looks into it; then the last view does."""
+        # BufferError: numpy views hold the map; unmapping under them would crash whoever reads one.
+        with contextlib.suppress(BufferError):
+            self.buffer.close()
+
+
+def open_regular(path: Path, size_bytes: int) -> FileIO:
+    """Opens a shard's file for reading.
+
+    Raises: ShardMissingError, ShardReplacedError when it is no regular file, ShardTruncatedError.
+    """
+    try:
+        # O_NONBLOCK: opening a named pipe must fail below, not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as exc:
+        raise missing(path, exc) from exc
+    file = FileIO(descriptor)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ShardReplacedError("a shard is not a regular file", where=path)
+        if status.st_size != size_bytes:
+            raise truncated(path, size_bytes, status.st_size)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def missing(path: Path, exc: OSError) -> ShardMissingError:
+    """The error for a shard's file that cannot be opened."""
+    return ShardMissingError(
+        "cannot open a shard",
+        where=path,
+        found=exc.strerror,
+        advice="copy the whole shard set, or make it again with `quickthaw shard`",
+    )
+
+
+def truncated(path: Path, expected_bytes: int, found_bytes: int) -> ShardTruncatedError:
+    """The error for a shard's file of the wrong size."""
+    return ShardTruncatedError(
+        "a shard's file has the wrong size",
+        where=path,
+        expected=f"{expected_bytes} bytes",
+        found=f"{found_bytes} bytes",
+        advice="copy the shard set again, or make it again with `quickthaw shard`",
+    )

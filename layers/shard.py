@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shard set and its shards: opened with the embedding alone, each layer mapped when it is first needed.
+
+A shard's file is a safetensors file, which `shard_file.py` draws.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from quickthaw.layers import manifest as manifest_file
+from quickthaw.layers.config import LayersConfig
+from quickthaw.layers.errors import ShardError, ShardReplacedError
+from quickthaw.layers.manifest import Manifest, ShardEntry
+from quickthaw.layers.mapping import FileMapping, open_regular
+from quickthaw.layers.verification import Verifier
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_NUMPY_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2")}
+
+
+class ShardState(Enum):
+    """Where a shard is on its way into memory.
+
+    PENDING: nothing of its file was looked at. `load` makes it LOADING.
+    LOADING: its file is being opened, checked and mapped. It becomes READY, or PENDING again on an error.
+    READY: its tensors may be read. `close` makes it CLOSED.
+    CLOSED: its tensors may be read no longer; it stays closed.
+    """
+
+    PENDING = "pending"
+    LOADING = "loading"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class Span(NamedTuple):
+    """How long a piece of work took, on the clock of time.monotonic_ns."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    size_bytes: int
+
+
+class Shard:
+    """One shard: its state, and views of its tensors while it is READY."""
+
+    def __init__(self, directory: Path, entry: ShardEntry) -> None:
+        self.name = entry.file.removesuffix(".safetensors")
+        self.state = ShardState.PENDING
+        self.size_bytes = entry.size_bytes
+        self._path = directory / entry.file
+        self._entry = entry
+        self._mapping: FileMapping | None = None
+        self._tensors: dict[str, npt.NDArray[Any]] = {}
+
+    def load(self, verifier: Verifier) -> None:
+        """PENDING → LOADING → READY: opens, verifies and maps the file.
+
+        Raises: ShardError, one of its kinds; the shard is PENDING again.
+        """
+        if self.state is not ShardState.PENDING:
+            raise ShardError(f"cannot load a shard that is {self.state.value}", where=self._path)
+        self.state = ShardState.LOADING
+        try:
+            with open_regular(self._path, self._entry.size_bytes) as file:
+                verifier.check(file, self._path, self._entry.sha256)
+                mapping = FileMapping(file, self._path)
+            _check_header(mapping, self._entry)
+        except BaseException:
+            self.state = ShardState.PENDING
+            raise
+        self._mapping = mapping
+        self._tensors = _views(mapping, self._entry)
+        self.state = ShardState.READY
+
+    def tensor(self, name: str) -> npt.NDArray[Any]:
+        """A read-only view into the mapping: F32 as float32, BF16 as the uint16 that holds its bits.
+
+        Raises: ShardError when the shard has no such tensor or is not READY.
+        """
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise ShardError(
+                f"no tensor {name} in shard {self.name}, which is {self.state.value}",
+                where=self._path,
+                expected=", ".join(self._entry.tensors),
+            ) from None
+
+    def has(self, name: str) -> bool:
+        """Whether the shard holds a tensor of this name."""
+        return name in self._entry.tensors
+
+    def populate(self) -> None:
+        """Maps every page now, instead of one fault at a time while computing."""
+        self._ready_mapping().populate()
+
+    def will_need(self) -> None:
+        """Starts reading the file ahead, in the background."""
+        self._ready_mapping().will_need()
+
+    def check_unchanged(self) -> None:
+        """Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError."""
+        self._ready_mapping().check_unchanged()
+
+    def close(self) -> None:
+        """READY → CLOSED: lets go of the mapping; views that are still held stay valid."""
+        mapping, self._mapping, self._tensors = self._mapping, None, {}
+        self.state = ShardState.CLOSED
+        if mapping is not None:
+            mapping.close()
+
+    def _ready_mapping(self) -> FileMapping:
+        if self._mapping is None:
+            raise ShardError(f"shard {self.name} is {self.state.value}, not ready", where=self._path)
+        return self._mapping
+
+
+def _views(mapping: FileMapping, entry: ShardEntry) -> dict[str, npt.NDArray[Any]]:
+    # SAFETY: the manifest's check put every tensor inside the file, and the file has the size it says.
+    return {
+        name: np.ndarray(tensor.shape, _NUMPY_TYPES[tensor.dtype], mapping.buffer, tensor.offset_bytes)
+        for name, tensor in entry.tensors.items()
+    }
+
+
+def _check_header(mapping: FileMapping, entry: ShardEntry) -> None:
+    """Does the file say of itself what the manifest says of it? Tells swapped files apart even unverified."""
+    try:
+        header_bytes = int.from_bytes(mapping.buffer[:8], "little")
+        header = json.loads(mapping.buffer[8 : 8 + header_bytes])
+        found = header.pop("__metadata__")["shard"], _tensor_table(header, 8 + header_bytes)
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise ShardReplacedError(
+            "a shard's header is not one that `quickthaw shard` wrote", where=mapping.path, found=repr(exc)
+        ) from exc
+    expected = entry.file, {name: tuple(tensor) for name, tensor in entry.tensors.items()}
+    if found != expected:
+        raise ShardReplacedError(
+            "a shard's header does not agree with the manifest",
+            where=mapping.path,
+            expected=f"{entry.file} with {', '.join(entry.tensors)}",
+            found=f"{found[0]} with {', '.join(found[1])}",
+            advice="copy the whole shard set again; a file of another one may have taken its place",
+        )
+
+
+def _tensor_table(header: Mapping[str, Any], data_start_bytes: int) -> dict[str, tuple[Any, ...]]:
+    return {
+        name: (tensor["dtype"], tuple(tensor["shape"]), data_start_bytes + tensor["data_offsets"][0])
+        for name, tensor in header.items()
+        if not name.startswith("_pad.")
+    }
+
+
+class ShardSet:
+    """The shards of one model. Used from one thread at a time."""
+
+    def __init__(self, directory: Path, manifest: Manifest, verifier: Verifier) -> None:
+        self.manifest = manifest
+        self.spans: list[Span] = []
+        self.bytes_mapped = 0
+        self._verifier = verifier
+        self._shards = [Shard(directory, entry) for entry in manifest.shards]
+
+    @classmethod
+    def open(cls, path: Path, config: LayersConfig) -> ShardSet:
+        """Reads the manifest and maps the embedding shard; no other file is looked at.
+
+        Raises: ManifestError, ShardError.
+        """
+        start_ns = time.monotonic_ns()
+        manifest = manifest_file.read(path)
+        shards = cls(path, manifest, Verifier(config.verify, config.cache))
+        shards.spans.append(Span("manifest", start_ns, time.monotonic_ns(), 0))
+        shards._load(shards._shards[0])
+        return shards
+
+    @property
+    def embedding(self) -> Shard:
+        """The embedding shard, READY."""
+        return self._shards[0]
+
+    def layer(self, index: int) -> Shard:
+        """The shard of one layer, READY: mapped when first asked for, afterwards checked to be unchanged.
+
+        Raises: ShardError.
+        """
+        shard = self._shards[1 + index]
+        if shard.state is ShardState.READY:
+            shard.check_unchanged()
+        else:
+            self._load(shard)
+        return shard
+
+    def close(self) -> None:
+        """Lets go of every shard."""
+        for shard in self._shards:
+            shard.close()
+        self.bytes_mapped = 0
+
+    def _load(self, shard: Shard) -> None:
+        start_ns = time.monotonic_ns()
+        shard.load(self._verifier)
+        self.bytes_mapped += shard.size_bytes
+        self.spans.append(Span(shard.name, start_ns, time.monotonic_ns(), shard.size_bytes))
