@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a handler on AWS's runtime client: `python -m quickthaw.snapshot.bootstrap package.module.function`.
+
+What `python -m awslambdaric` does, with four seams of our own: orjson writes the results, a
+StreamedResponse is streamed, an initialised process waits where AWS would capture it (awslambdaric's own
+gate, over HTTP, under AWS_LAMBDA_INITIALIZATION_TYPE=snap-start), and the connection to the Runtime API is
+made only after that.
+"""
+
+import os
+import sys
+
+from quickthaw.snapshot.marks import mark
+
+
+def main(arguments: list[str]) -> None:
+    """Initialise the handler that `arguments` name, then answer events until the process is ended."""
+    mark("interpreter")
+    _search_working_folder_last()
+
+    # Here, below the mark, so that their cost has a name in the timeline.
+    from quickthaw.snapshot import client, config, errors, streaming
+
+    mark("awslambdaric")
+    try:
+        setup = config.SnapshotConfig.from_process(arguments, os.environ)
+    except errors.BootstrapError as exc:
+        sys.exit(f"quickthaw bootstrap: {exc}")
+    streaming.enable()
+    # The interpreter brings its own threads; OpenBLAS's would spin against them and would not survive a
+    # fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.path.insert(0, setup.task_root)
+    client.run(setup.handler, setup.runtime_api)
+
+
+def _search_working_folder_last() -> None:
+    """Undo what `python -m` did: a user's own json.py must not stand in for the one that is imported here."""
+    if sys.path[0] == os.getcwd():
+        sys.path.append(sys.path.pop(0))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

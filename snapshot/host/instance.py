@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One function process and its Runtime API: started, asked, killed at its deadline, noticed when it dies."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO
+
+from quickthaw.snapshot.errors import FunctionExitedError, FunctionTimeoutError
+from quickthaw.snapshot.host.invocation import Chunk
+from quickthaw.snapshot.host.runtime_api import RuntimeApi
+
+_BOOTSTRAP = "quickthaw.snapshot.bootstrap"
+_OUTPUT_WAIT_S = 2.0
+
+
+class Instance:
+    """A function process. Use as a context manager: at the end of it the process is gone.
+
+    Units: `spawned_ns` is the monotonic clock just before the process was made.
+    """
+
+    def __init__(
+        self,
+        handler: str,
+        environ: Mapping[str, str],
+        on_output: Callable[[str], None],
+        *,
+        task_root: str | None = None,
+        bootstrap: str = _BOOTSTRAP,
+    ) -> None:
+        """Start `python -m bootstrap handler`. `on_output` gets its output line by line, on a thread."""
+        self._api = RuntimeApi()
+        command = [sys.executable, "-m", bootstrap, handler]
+        environ = {**environ, "AWS_LAMBDA_RUNTIME_API": self._api.address}
+        if task_root is not None:
+            environ["LAMBDA_TASK_ROOT"] = task_root
+        self.spawned_ns = time.monotonic_ns()
+        self._process = subprocess.Popen(
+            command,
+            env=environ,
+            cwd=task_root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert self._process.stdout is not None
+        # Two threads: a grandchild may keep the output open long after the process has ended.
+        self._reader = threading.Thread(
+            target=_read_lines, args=(self._process.stdout, on_output), name="instance-output", daemon=True
+        )
+        self._watcher = threading.Thread(target=self._watch, name="instance-exit", daemon=True)
+        self._reader.start()
+        self._watcher.start()
+
+    @property
+    def pid(self) -> int:
+        """The function's process."""
+        return self._process.pid
+
+    def __enter__(self) -> "Instance":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def wait_ready(self, timeout_s: float) -> int:
+        """Wait until init is over; return when it was (monotonic clock, ns).
+
+        Raises: FunctionInitError, FunctionExitedError
+        """
+        return self._api.wait_ready(timeout_s)
+
+    def invoke(self, event: bytes, timeout_s: float) -> Iterator[Chunk]:
+        """Send one event and yield its answer. To close the iterator early is to hang up on the function.
+
+        Raises: FunctionError; at the deadline FunctionTimeoutError, and the process has been killed.
+        """
+        invocation = self._api.invoke(event, timeout_s)
+        try:
+            yield from invocation
+        except FunctionTimeoutError:
+            self._process.kill()
+            raise
+        finally:
+            invocation.close()
+
+    def stop(self) -> None:
+        """Kill the process, read the rest of its output, stop serving it."""
+        self._process.kill()
+        self._watcher.join()
+        self._reader.join(_OUTPUT_WAIT_S)
+        self._api.close()
+
+    def _watch(self) -> None:
+        status = self._process.wait()
+        self._api.fail(FunctionExitedError("Runtime.ExitError", f"Runtime exited {_describe_exit(status)}"))
+
+
+def _read_lines(output: IO[bytes], on_output: Callable[[str], None]) -> None:
+    with output:
+        for line in output:
+            on_output(line.decode("utf-8", "replace"))
+
+
+def _describe_exit(status: int) -> str:
+    """As Lambda words it: a signal's name, or the exit status."""
+    if status == 0:
+        return "without providing a reason"
+    import signal
+
+    reason = f"signal: {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    return f"with error: {reason}"

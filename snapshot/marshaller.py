@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events in, results out: as awslambdaric does it, but orjson writes results and streams pass through."""
+
+from typing import Any
+
+from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
+from quickthaw.snapshot.streaming import StreamedResponse
+
+
+class Marshaller(LambdaMarshaller):  # type: ignore[misc]
+    """Reading stays awslambdaric's: orjson refuses a lone surrogate and rounds an integer over 64 bits."""
+
+    def marshal_response(self, response: object) -> tuple[Any, str]:
+        """Return what `post_invocation_result` takes: the body and its content type.
+
+        Raises: whatever a stream raises before its first chunk; FaultException when the result is not JSON.
+        """
+        if isinstance(response, StreamedResponse):
+            response.prime()
+            return response, response.content_type
+        if isinstance(response, bytes):
+            return super().marshal_response(response)  # type: ignore[no-any-return]
+        # Here, not above: orjson costs 1.4 ms (6 where dataclasses are not imported yet), which the first
+        # token of a streamed answer need not wait for.
+        import orjson
+
+        try:
+            return orjson.dumps(response), "application/json"
+        except orjson.JSONEncodeError:
+            # Decimal, wide integers, keys that are not strings: the stock encoder's answer, or its error.
+            return super().marshal_response(response)  # type: ignore[no-any-return]
