@@ -91,6 +91,40 @@ class ManifestVersionError(ManifestError):
     """manifest.json was written by a newer quickthaw."""
 
 
+class TokenizerError(LayersError):
+    """A tokenizer cannot be read or written."""
+
+
+class UnsupportedTokenizerError(TokenizerError):
+    """The source's tokenizer does something that is not implemented."""
+
+
+class TokenizerTablesError(TokenizerError):
+    """The file of tokenizer tables is damaged, or is none."""
+
+
+class TokenizerTablesVersionError(TokenizerTablesError):
+    """The file of tokenizer tables has another format version."""
+
+
+class PromptError(LayersError):
+    """A prompt is not Unicode text."""
+
+
+class PromptTooLongError(PromptError):
+    """A prompt has more tokens than are allowed; `fewest_tokens` may be less than it would really take."""
+
+    def __init__(self, max_tokens: int, fewest_tokens: int) -> None:
+        self.max_tokens = max_tokens
+        self.fewest_tokens = fewest_tokens
+        super().__init__(
+            "the prompt is too long",
+            expected=f"at most {max_tokens} tokens",
+            found=f"at least {fewest_tokens}",
+            advice="shorten it",
+        )
+
+
 class ChatTemplateError(LayersError):
     """The model's chat template could not be rendered."""
 
