@@ -55,13 +55,12 @@ class Timeline:
             start_ns = end_ns
         return sorted([*phases, *self._spans], key=lambda phase: phase.start_ns)
 
-    def line(self, *, engine: str, trace_id: str | None = None) -> dict[str, object]:
+    def line(self, *, engine: str, bytes_read: int, trace_id: str | None = None) -> dict[str, object]:
         """Everything about this start, for one line of the log."""
-        phases = self.phases()
         return {
             "quickthaw": "start",
-            "phases": [asdict(phase) for phase in phases],
-            "bytes_read": sum(phase.size_bytes for phase in phases),
+            "phases": [asdict(phase) for phase in self.phases()],
+            "bytes_read": bytes_read,
             "major_faults": major_faults(),
             "private_mib": private_mib(),
             "engine": engine,

@@ -15,7 +15,7 @@ from quickthaw.snapshot.marks import mark
 
 def main(arguments: list[str]) -> None:
     """Initialise the handler that `arguments` name, then answer events until the process is ended."""
-    mark("interpreter")
+    mark("interpreter start")
     _search_working_folder_last()
 
     # Here, below the mark, so that their cost has a name in the timeline.

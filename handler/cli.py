@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `quickthaw` command. What a sub-command needs is imported when it runs."""
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+_READER_GONE = 141  # 128 + SIGPIPE
+_CONTROL_CODES = (*range(9), *range(11, 32), *range(127, 160))  # but for tab and line feed
+_FOR_TERMINALS = dict.fromkeys(_CONTROL_CODES, "\N{REPLACEMENT CHARACTER}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code. A failure is one line on stderr; --debug adds the stack."""
+    arguments = _parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(
+                errors="replace"
+            )  # a model may say anything, and a terminal may be plain ASCII
+    try:
+        run: Callable[[argparse.Namespace], int] = arguments.run
+        return run(arguments)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
+        return _READER_GONE
+    except Exception as exc:
+        from quickthaw.handler.errors import exit_code
+
+        if arguments.debug:
+            traceback.print_exc()
+        print(f"quickthaw: {exc}", file=sys.stderr)
+        return exit_code(exc)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "quickthaw", description="Serverless transformer inference that starts from a snapshot."
+    )
+    parser.add_argument("--debug", action="store_true", help="show the stack of an error")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_shard(commands.add_parser("shard", help="split a checkpoint into shards"))
+    _add_inspect(commands.add_parser("inspect", help="show what a shard set holds"))
+    _add_invoke(commands.add_parser("invoke", help="run one cold start and show where its time went"))
+    return parser
+
+
+def _add_shard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", help="a Hugging Face directory, a GGUF file, or `smollm2`")
+    parser.add_argument("out", type=Path, help="the directory to make")
+    parser.add_argument("--dtype", choices=("bf16", "f32"), default="bf16", help="of the matrices (bf16)")
+    parser.add_argument("--force", action="store_true", help="replace a shard set that is there")
+    parser.set_defaults(run=_shard)
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shards", type=Path, help="a directory made by `quickthaw shard`")
+    parser.add_argument("--verify", action="store_true", help="compare every byte with its digest")
+    parser.set_defaults(run=_inspect)
+
+
+def _add_invoke(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--prompt", metavar="TEXT", help="text to continue")
+    asked.add_argument("--prompt-ids", type=_token_ids, metavar="1,17,300", help="the same, as token ids")
+    asked.add_argument("--chat", metavar="TEXT", help="a user's message, put into the model's chat template")
+    asked.add_argument("--event", type=Path, metavar="FILE", help="any event, as JSON")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="at most this many tokens of answer")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token")
+    parser.add_argument("--seed", type=int, metavar="S", help="of the random choice among tokens")
+    parser.add_argument("--stream", action="store_true", help="print the answer as it comes")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the start as a Perfetto trace")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="for init, and again after it (60)"
+    )
+    parser.set_defaults(run=_invoke)
+
+
+def _token_ids(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _invoke(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.invoke import run_cold_start
+
+    environ = dict(os.environ)
+    if arguments.shards is not None:
+        environ["QUICKTHAW_SHARDS"] = str(arguments.shards.resolve())
+    output = sys.stderr if arguments.json else sys.stdout
+    on_text = _Printer(output).take if arguments.stream else _ignore
+    on_log = _Printer(sys.stderr).take
+    start = run_cold_start(_event(arguments), environ, arguments.timeout, on_text, on_log)
+    if arguments.stream:
+        print(file=output)
+    if arguments.trace is not None:
+        from quickthaw.handler.trace import trace_document
+
+        arguments.trace.write_text(json.dumps(trace_document(start)))
+    if arguments.json:
+        print(json.dumps(start.to_json()))
+        return 0
+    from quickthaw.handler.table import format_start
+
+    if not arguments.stream:
+        _Printer(sys.stdout).take(start.answer.text + "\n")
+    print(format_start(start), file=sys.stderr)
+    return 0
+
+
+def _event(arguments: argparse.Namespace) -> dict[str, object]:
+    """The event to send. What is no HTTP request is asked to stream: the first token is to be seen."""
+    event: dict[str, object]
+    if arguments.event is not None:
+        event = json.loads(arguments.event.read_bytes())
+    elif arguments.chat is not None:
+        event = {"messages": [{"role": "user", "content": arguments.chat}]}
+    else:
+        event = {"prompt": arguments.prompt if arguments.prompt is not None else arguments.prompt_ids}
+    if "requestContext" in event:
+        return event
+    options = {name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")}
+    return {**event, **{name: value for name, value in options.items() if value is not None}, "stream": True}
+
+
+class _Printer:
+    """Prints text as it comes; to a terminal, without the control characters that could steer it."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._is_terminal = output.isatty()
+
+    def take(self, text: str) -> None:
+        """Print `text` now."""
+        self._output.write(text.translate(_FOR_TERMINALS) if self._is_terminal else text)
+        self._output.flush()
+
+
+def _ignore(text: str) -> None:
+    del text
+
+
+def _shard(arguments: argparse.Namespace) -> int:
+    from quickthaw.layers.split import split
+
+    split(arguments.source, arguments.out, dtype=arguments.dtype, force=arguments.force)
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.inspection import describe_shards
+
+    print(describe_shards(arguments.shards, verify=arguments.verify))
+    return 0
