@@ -95,6 +95,10 @@ class TokenizerError(LayersError):
     """A tokenizer cannot be read or written."""
 
 
+class TokenizerMissingError(TokenizerError):
+    """The source has no tokenizer."""
+
+
 class UnsupportedTokenizerError(TokenizerError):
     """The source's tokenizer does something that is not implemented."""
 

@@ -29,6 +29,7 @@ from quickthaw.layers.architecture import (
 from quickthaw.layers.errors import ManifestError, ManifestVersionError
 
 FILE_NAME = "manifest.json"
+TOKENIZER_FILE_NAME = "tokenizer.bin"
 FORMAT = "quickthaw-shards"
 VERSION = 1
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector register
@@ -170,8 +171,20 @@ def _manifest(record: Mapping[str, Any], path: Path) -> Manifest:
         eos_token_ids=tuple(map(int, record["generation"]["eos_token_ids"])),
         shards=shards,
     )
+    _check_tokenizer(manifest.tokenizer, path)
     _check_shards(manifest, path)
     return manifest
+
+
+def _check_tokenizer(tokenizer: object, path: Path) -> None:
+    if tokenizer is None:
+        return
+    if not isinstance(tokenizer, dict) or tokenizer["file"] != TOKENIZER_FILE_NAME:
+        raise ManifestError(
+            "tokenizer has the wrong file name", where=path, expected=TOKENIZER_FILE_NAME, advice=_RESPLIT
+        )
+    if type(tokenizer["size_bytes"]) is not int or type(tokenizer["sha256"]) is not str:
+        raise ManifestError("tokenizer has no size or digest", where=path, advice=_RESPLIT)
 
 
 def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:

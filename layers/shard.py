@@ -17,7 +17,7 @@ import numpy as np
 from quickthaw.layers import manifest as manifest_file
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import ShardError, ShardReplacedError
-from quickthaw.layers.manifest import Manifest, ShardEntry
+from quickthaw.layers.manifest import TOKENIZER_FILE_NAME, Manifest, ShardEntry
 from quickthaw.layers.mapping import FileMapping, open_regular
 from quickthaw.layers.verification import Verifier
 
@@ -170,6 +170,7 @@ class ShardSet:
         self.manifest = manifest
         self.spans: list[Span] = []
         self.bytes_mapped = 0
+        self._directory = directory
         self._verifier = verifier
         self._shards = [Shard(directory, entry) for entry in manifest.shards]
 
@@ -202,6 +203,19 @@ class ShardSet:
         else:
             self._load(shard)
         return shard
+
+    def tokenizer_path(self) -> Path | None:
+        """The tokenizer's tables, verified as a shard is; None when the checkpoint had no tokenizer.
+
+        Raises: ShardError.
+        """
+        entry = self.manifest.tokenizer
+        if entry is None:
+            return None
+        path = self._directory / TOKENIZER_FILE_NAME
+        with open_regular(path, entry["size_bytes"]) as file:
+            self._verifier.check(file, path, entry["sha256"])
+        return path
 
     def close(self) -> None:
         """Lets go of every shard."""

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks a whole shard set at once, for `quickthaw inspect --verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quickthaw.layers import manifest
+from quickthaw.layers.config import Verify
+from quickthaw.layers.errors import ShardError
+from quickthaw.layers.mapping import open_regular
+from quickthaw.layers.progress import Progress, Quiet
+from quickthaw.layers.verification import Verifier
+
+
+def verify_all(directory: Path, progress: Progress | None = None) -> list[ShardError]:
+    """One error for each file of the shard set that is absent, cut short or damaged.
+
+    Raises: ManifestError.
+    """
+    progress = Quiet() if progress is None else progress
+    found = manifest.read(directory)
+    files = [(shard.file, shard.size_bytes, shard.sha256) for shard in found.shards]
+    if found.tokenizer is not None:
+        files.append((found.tokenizer["file"], found.tokenizer["size_bytes"], found.tokenizer["sha256"]))
+    verifier = Verifier(Verify.ALWAYS, directory)
+    errors = []
+    progress.start(sum(size_bytes for _, size_bytes, _ in files))
+    for file_name, size_bytes, sha256 in files:
+        path = directory / file_name
+        try:
+            with open_regular(path, size_bytes) as file:
+                verifier.check(file, path, sha256)
+        except ShardError as exc:
+            errors.append(exc)
+        progress.advance(size_bytes)
+    progress.finish()
+    return errors

