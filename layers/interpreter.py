@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forward pass in numpy: f32 arithmetic on the mapped weights, from token ids to logits.
+
+Llama's decoder (arXiv:2307.09288, section 2.2) and what Mistral, Qwen2 and Qwen3 change in it. It needs
+nothing but numpy, so it answers first, and it asks for a layer's shard when it has come to that layer.
+
+Shape letters: m new tokens, t tokens a query may see, d head_dim, h hidden_size, q n_heads, k n_kv_heads.
+"""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from quickthaw.layers.architecture import ModelConfig
+from quickthaw.layers.crew import Crew, Piece, pieces
+from quickthaw.layers.kv import KeyValueCache
+from quickthaw.layers.product import Product
+from quickthaw.layers.rope import Rotation, rotate
+from quickthaw.layers.shard import Shard, ShardSet, Span
+
+Array = npt.NDArray[np.float32]
+
+# A prompt goes through in chunks, so that its activations and scores stay small however long it is.
+_MAX_CHUNK_TOKENS = 128
+# Scores a piece of attention must have before another thread is worth waking for it.
+_PIECE_SCORES = 1 << 15
+
+
+class Interpreter:
+    """Computes one sequence at a time from a shard set; holds no weights of its own."""
+
+    name = "interpreter"
+
+    def __init__(self, shards: ShardSet, n_threads: int) -> None:
+        self._shards = shards
+        self._model: ModelConfig = shards.manifest.model
+        self._crew = Crew(n_threads)
+        self._product = Product(self._crew)
+        self._rotation = Rotation(self._model.rope, self._model.head_dim)
+
+    def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Array:
+        """Run the tokens after those in the cache, which takes them in. At least one.
+
+        Shapes: the logits of the token after the last, (vocab,) f32.
+        Raises: ShardError; the cache is then as it was.
+        """
+        before = cache.n_tokens
+        cache.reserve(before + len(token_ids))
+        try:
+            for start in range(0, len(token_ids), _MAX_CHUNK_TOKENS):
+                hidden = self._decode(token_ids[start : start + _MAX_CHUNK_TOKENS], cache)
+        except BaseException:
+            cache.n_tokens = before
+            raise
+        return self._head(hidden[-1:])
+
+    def release(self) -> None:
+        """End the threads that compute, until they are needed again."""
+        self._crew.release()
+
+    def _decode(self, token_ids: Sequence[int], cache: KeyValueCache) -> Array:
+        start, end = cache.n_tokens, cache.n_tokens + len(token_ids)
+        hidden = _rows(self._shards.embedding, token_ids)  # (m, h)
+        rotation = self._rotation.at(start, end)
+        # A gate far below zero overflows exp on its way to the right answer, 0.
+        with np.errstate(over="ignore"):
+            for index in range(self._model.n_layers):
+                shard = self._shards.layer(index)
+                begin_ns = time.monotonic_ns()
+                hidden += self._attention(index, shard, hidden, rotation, cache)
+                hidden += self._feed_forward(shard, hidden)
+                self._shards.spans.append(
+                    Span(f"{shard.name} compute", begin_ns, time.monotonic_ns(), shard.size_bytes)
+                )
+        cache.n_tokens = end
+        return hidden
+
+    def _attention(
+        self, index: int, shard: Shard, hidden: Array, rotation: tuple[Array, Array], cache: KeyValueCache
+    ) -> Array:
+        model, m = self._model, len(hidden)
+        normed = self._norm(hidden, shard.tensor("attn_norm"))  # (m, h)
+        qkv = self._linear(normed, shard, "qkv").reshape(m, -1, model.head_dim)  # (m, q + 2k, d)
+        queries, keys, values = np.split(qkv, (model.n_heads, model.n_heads + model.n_kv_heads), axis=1)
+        if shard.has("q_norm"):
+            queries = self._norm(queries, shard.tensor("q_norm"))
+            keys = self._norm(keys, shard.tensor("k_norm"))
+        cache.store(index, rotate(keys, *rotation), values)
+        mixed = self._mix(index, rotate(queries, *rotation), cache)  # (m, q * d)
+        return self._linear(mixed, shard, "attn_out")
+
+    def _mix(self, index: int, queries: Array, cache: KeyValueCache) -> Array:
+        """Each query's average of the values it may see, weighted by softmax(query · key / √d)."""
+        model, m = self._model, len(queries)
+        start, end = cache.n_tokens, cache.n_tokens + m
+        window = model.windows[index] or end
+        first = max(0, start + 1 - window)  # the oldest token any of these queries sees
+        keys, values = cache.keys[index][:, first:end], cache.values[index][:, first:end]  # (k, t, d)
+        unseen = _unseen(start, end, first, window)  # (m, t)
+        scale = np.float32(model.head_dim**-0.5)
+        grouped = (queries * scale).reshape(m, model.n_kv_heads, -1, model.head_dim).transpose(1, 2, 0, 3)
+        mixed = np.empty((m, model.n_kv_heads, model.n_heads // model.n_kv_heads, model.head_dim), np.float32)
+
+        def attend(_lane: int, piece: Piece) -> None:
+            for head in range(*piece):
+                scores = grouped[head] @ keys[head].T  # (q / k, m, t)
+                scores[:, unseen] = -np.inf
+                scores -= scores.max(axis=-1, keepdims=True)
+                np.exp(scores, out=scores)
+                scores /= scores.sum(axis=-1, keepdims=True)
+                mixed[:, head] = (scores @ values[head]).swapaxes(0, 1)  # (m, q / k, d)
+
+        n_scores = model.n_heads // model.n_kv_heads * m * (end - first)  # of one key-value head
+        self._crew.run(attend, pieces(model.n_kv_heads, -(-_PIECE_SCORES // n_scores)))
+        return mixed.reshape(m, -1)
+
+    def _feed_forward(self, shard: Shard, hidden: Array) -> Array:
+        normed = self._norm(hidden, shard.tensor("ffn_norm"))
+        gate, up = np.split(self._linear(normed, shard, "gate_up"), 2, axis=1)
+        return self._linear(gate / (1 + np.exp(-gate)) * up, shard, "down")  # SwiGLU, arXiv:2002.05202
+
+    def _head(self, hidden: Array) -> Array:
+        embedding = self._shards.embedding
+        normed = self._norm(hidden, embedding.tensor("norm"))
+        weight = embedding.tensor("head" if embedding.has("head") else "embedding")
+        logits: Array = self._product(normed, weight)[0]
+        return logits
+
+    def _linear(self, x: Array, shard: Shard, name: str) -> Array:
+        out = self._product(x, shard.tensor(name))
+        if shard.has(f"{name}_bias"):
+            out += shard.tensor(f"{name}_bias")
+        return out
+
+    def _norm(self, x: Array, weight: Array) -> Array:
+        """RMSNorm (arXiv:1910.07467) over the last axis."""
+        mean_square = np.square(x).mean(axis=-1, keepdims=True)
+        normed: Array = x / np.sqrt(mean_square + np.float32(self._model.norm_eps)) * weight
+        return normed
+
+
+def _rows(embedding: Shard, token_ids: Sequence[int]) -> Array:
+    rows = embedding.tensor("embedding")[np.asarray(token_ids)]  # (m, h): gathered, so a copy
+    wide: Array = (rows.astype(np.uint32) << 16).view(np.float32) if rows.dtype == np.uint16 else rows
+    return wide
+
+
+def _unseen(start: int, end: int, first: int, window: int) -> npt.NDArray[np.bool_]:
+    """Which tokens each query must not see: those after it, and those that have left its window."""
+    queries, tokens = np.arange(start, end)[:, None], np.arange(first, end)
+    mask: npt.NDArray[np.bool_] = (tokens > queries) | (tokens <= queries - window)
+    return mask

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations times a mapped weight matrix, tile by tile, without a copy of the matrix.
+
+A tile is a run of rows that about fits a core's cache. An f32 tile is multiplied where it lies. A bf16 tile
+is widened into a lane's scratch first: a bf16 is the upper half of an f32, so a little-endian pair read as one
+u32 gives the odd column by masking the low half off and the even column by shifting the low half up,
+
+    u32:  | odd column | even column |      & 0xffff0000 → odd      << 16 → even
+            bits 31..16    bits 15..0
+
+which are two vectorised passes, and the activations are split into even and odd columns to match. Measured:
+21 ms for 106 million weights; 26 by a cast to u32 and a shift, 37 by a strided copy into the upper halves.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from quickthaw.layers.crew import Crew, Piece, Work, pieces
+
+Array = npt.NDArray[np.float32]
+Bits = npt.NDArray[np.uint32]
+
+# 1 MiB in f32. Smaller tiles lose to call overhead, larger ones leave lanes idle at a job's end.
+_TILE_WEIGHTS = 1 << 18
+# Up to here a product for each token beats one matrix product, for which BLAS would pack the weights.
+_MAX_VECTOR_TOKENS = 5
+
+_ODD = np.uint32(0xFFFF0000)
+_SHIFT = np.uint32(16)
+
+
+class Product:
+    """Computes `x @ weight.T` on a crew; owns the crew's scratch tiles."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._scratch = [np.empty(0, np.uint32) for _ in range(crew.n_lanes)]
+
+    def __call__(self, x: Array, weight: npt.NDArray[Any]) -> Array:
+        """Every token times the matrix; n_in is even.
+
+        Tokens are columns inside, because BLAS does `weight @ x.T` 1.2 times as fast as `x @ weight.T` for a
+        prompt. The result is a transposed view, so the next product finds its columns as it wants them.
+
+        Shapes: x (n_tokens, n_in) f32; weight (n_out, n_in) f32, or u16 with the bits of bf16; result
+            (n_tokens, n_out) f32.
+        """
+        order: Literal["F", "C"] = "F" if len(x) <= _MAX_VECTOR_TOKENS else "C"
+        columns = np.asarray(x.T, order=order)  # (n_in, n_tokens)
+        out = np.empty((len(weight), len(x)), np.float32, order)
+        if weight.dtype == np.uint16:
+            even, odd = np.array(columns[0::2], order=order), np.array(columns[1::2], order=order)
+            work = self._widened(weight.view(np.uint32), even, odd, out)
+        else:
+            work = self._direct(weight, columns, out)
+        n_rows, n_columns = weight.shape
+        self._crew.run(work, pieces(n_rows, max(1, _TILE_WEIGHTS // n_columns)))
+        return out.T
+
+    def _direct(self, weight: Array, columns: Array, out: Array) -> Work:
+        def work(_lane: int, piece: Piece) -> None:
+            rows = slice(*piece)
+            _multiply(weight[rows], columns, out[rows])
+
+        return work
+
+    def _widened(self, pairs: Bits, even: Array, odd: Array, out: Array) -> Work:
+        def work(lane: int, piece: Piece) -> None:
+            rows = slice(*piece)
+            wide = self._tile(lane, pairs[rows].shape)
+            np.left_shift(pairs[rows], _SHIFT, out=wide)
+            _multiply(wide.view(np.float32), even, out[rows])
+            np.bitwise_and(pairs[rows], _ODD, out=wide)
+            part = np.empty_like(out[rows])
+            _multiply(wide.view(np.float32), odd, part)
+            out[rows] += part
+
+        return work
+
+    def _tile(self, lane: int, shape: tuple[int, ...]) -> Bits:
+        n_pairs = shape[0] * shape[1]
+        if self._scratch[lane].size < n_pairs:
+            self._scratch[lane] = np.empty(n_pairs, np.uint32)
+        return self._scratch[lane][:n_pairs].reshape(shape)
+
+
+def _multiply(tile: Array, columns: Array, out: Array) -> None:
+    n_tokens = columns.shape[1]
+    if n_tokens > _MAX_VECTOR_TOKENS:
+        np.matmul(tile, columns, out=out)
+        return
+    for token in range(n_tokens):
+        np.dot(tile, columns[:, token], out=out[:, token])
