@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds a model's added tokens in a text: leftmost first, of several at one place the longest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from os.path import commonprefix
+
+from quickthaw.layers.tokenizer_spec import AddedToken
+
+# Unicode's White_Space, which Python's str.strip() exceeds by U+001C to U+001F.
+WHITE_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+class AddedTokens:
+    """A set of added tokens to look for; compiling one regular expression of them all would take milliseconds."""
+
+    def __init__(self, tokens: Sequence[AddedToken]) -> None:
+        self._tokens = {token.content: token for token in tokens}
+        # First character → what all tokens that begin with it begin with, and their lengths, longest first.
+        self._families: dict[str, tuple[str, list[int]]] = {}
+        for first in {content[0] for content in self._tokens}:
+            family = [content for content in self._tokens if content[0] == first]
+            lengths = sorted({len(content) for content in family}, reverse=True)
+            self._families[first] = (commonprefix(family), lengths)
+        self._firsts = f"[{''.join(map(re.escape, self._families))}]"
+
+    def split(self, text: str) -> Iterator[tuple[int, str | AddedToken]]:
+        """The added tokens and the stretches between them, each with the place where it begins."""
+        end = 0  # of what was yielded; a token that takes white space along can reach into the next one
+        for start, token in self._matches(text):
+            stop = start + len(token.content)
+            if token.lstrip:
+                start = max(end, len(text[:start].rstrip(WHITE_SPACE)))
+            if token.rstrip:
+                stop = len(text) - len(text[stop:].lstrip(WHITE_SPACE))
+            if end < start:
+                yield end, text[end:start]
+            yield start, token
+            end = stop
+        if end < len(text):
+            yield end, text[end:]
+
+    def _matches(self, text: str) -> Iterator[tuple[int, AddedToken]]:
+        if not any(first in text for first in self._families):
+            return
+        end = 0
+        for candidate in re.finditer(self._firsts, text):
+            start = candidate.start()
+            if start >= end and (token := self._match_at(text, start)):
+                yield start, token
+                end = start + len(token.content)
+
+    def _match_at(self, text: str, start: int) -> AddedToken | None:
+        prefix, lengths = self._families[text[start]]
+        if text.startswith(prefix, start):
+            for length in lengths:
+                if token := self._tokens.get(text[start : start + length]):
+                    return token
+        return None
