@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entry point, `quickthaw.handler.app.lambda_handler`. Importing this module is the init phase.
+
+It runs under `python -m quickthaw.snapshot.bootstrap`, which streams, and under `python -m awslambdaric`,
+which does not.
+"""
+
+from typing import Any
+
+from quickthaw.handler.config import HandlerConfig, keep_blas_single_threaded
+
+keep_blas_single_threaded()
+
+# Only now: these import numpy, which reads the environment then.
+from quickthaw.handler.function import Context, Function  # noqa: E402
+from quickthaw.handler.session import Session  # noqa: E402
+from quickthaw.handler.timeline import Timeline  # noqa: E402
+
+_timeline = Timeline()
+_timeline.mark("imports")
+_function = Function(Session.open(HandlerConfig.from_env()), _timeline)
+_timeline.mark("init")
+
+
+def lambda_handler(event: object, context: Context) -> Any:
+    """Answer one event; what it may ask and what comes back is in direct.py and api.py."""
+    return _function.answer(event, context)

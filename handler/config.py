@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The function's environment: this package's variables, and the check that no unknown one is set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quickthaw.handler.errors import ConfigurationError
+from quickthaw.layers import config as layers
+from quickthaw.layers.config import LayersConfig, Variable, read_variables
+
+PREFIX = "QUICKTHAW_"
+_SWITCH = {"on": True, "off": False}
+
+
+def _count(text: str) -> int:
+    n = _natural(text)
+    if n == 0:
+        raise ValueError(text)
+    return n
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):  # int() would also take "1_0", " 7 " and "٣"
+        raise ValueError(text)
+    return int(text)
+
+
+def _context(text: str) -> int | None:
+    return None if text == "model" else _count(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in _SWITCH:
+        raise ValueError(text)
+    return _SWITCH[text]
+
+
+VARIABLES = (
+    Variable(
+        "max_tokens",
+        "QUICKTHAW_MAX_TOKENS",
+        "tokens",
+        "256",
+        "1 or more",
+        "The longest answer to a request that names no length.",
+        _count,
+    ),
+    Variable(
+        "context_tokens",
+        "QUICKTHAW_CONTEXT_TOKENS",
+        "tokens",
+        "model",
+        "model, or 1 or more",
+        "Room for prompt and answer together, at most the model's own.",
+        _context,
+    ),
+    Variable(
+        "deadline_margin_ms",
+        "QUICKTHAW_DEADLINE_MARGIN_MS",
+        "ms",
+        "200",
+        "0 or more",
+        "Time kept for answering when the invocation's deadline ends a generation.",
+        _natural,
+    ),
+    Variable(
+        "can_stream",
+        "QUICKTHAW_STREAM",
+        "",
+        "on",
+        "on, off",
+        "Whether `stream: true` is streamed; off behind what cannot pass a streamed response on.",
+        _switch,
+    ),
+)
+TABLES = (VARIABLES, layers.VARIABLES)  # snapshot/ is configured by Lambda's own variables
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerConfig:
+    """What the environment says about requests, and about the model that answers them."""
+
+    max_tokens: int
+    context_tokens: int | None  # None: as many as the model was trained on
+    deadline_margin_ms: int
+    can_stream: bool
+    layers: LayersConfig
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> HandlerConfig:
+        """Raises: ConfigurationError, LayersConfigError; each names variable, value and what is allowed."""
+        environ = os.environ if environ is None else environ
+        _refuse_unknown(environ)
+        values = read_variables(VARIABLES, environ, ConfigurationError)
+        return cls(**values, layers=LayersConfig.from_env(environ))
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    known = {variable.name for table in TABLES for variable in table}
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            allowed = ", ".join(sorted(known))
+            raise ConfigurationError(f"unknown variable {name}={environ[name]!r}: allowed are {allowed}")
+
+
+def keep_blas_single_threaded() -> None:
+    """One BLAS thread unless the environment says otherwise; to be called before numpy is imported.
+
+    The interpreter brings its own threads, and a BLAS thread pool spins against them.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def trace_id() -> str | None:
+    """The X-Ray trace of the invocation at hand; awslambdaric keeps it in the environment."""
+    return os.environ.get("_X_AMZN_TRACE_ID")
+
+
+def readme_table() -> str:
+    """Every variable of every package, as the Markdown table in the README."""
+    rows = ["| variable | unit | default | allowed | |", "|---|---|---|---|---|"]
+    rows += [
+        f"| `{v.name}` | {v.unit} | {f'`{v.default}`' if v.default else ''} | {v.allowed} | {v.help} |"
+        for table in TABLES
+        for v in table
+    ]
+    return "\n".join(rows)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an invocation still has time for one more token.
+
+A token is begun when the slowest of this answer so far, and the configured margin for sending the rest,
+would still fit before the deadline. The first token takes the whole prompt, and on a cold start reads the
+weights: it counts only until a second one was measured. It is itself begun whenever the margin fits: there
+is nothing to estimate it from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns
+
+Clock = Callable[[], int]
+
+
+class Deadline:
+    """The end of one invocation, and the pace of its answer."""
+
+    def __init__(self, end_ns: int | None, margin_ns: int, clock: Clock = monotonic_ns) -> None:
+        """Units: monotonic nanoseconds; an `end_ns` of None never comes."""
+        self._end_ns = end_ns
+        self._margin_ns = margin_ns
+        self._clock = clock
+        self._begun_ns = 0
+        self._n_tokens = 0
+        self._slowest_ns = 0
+
+    def begin_token(self) -> bool:
+        """Start measuring a token; False when it would not be done in time."""
+        self._begun_ns = self._clock()
+        if self._end_ns is None:
+            return True
+        return self._begun_ns + self._slowest_ns + self._margin_ns < self._end_ns
+
+    def end_token(self) -> None:
+        """The token is there."""
+        took_ns = self._clock() - self._begun_ns
+        self._n_tokens += 1
+        is_first_estimate = self._n_tokens <= 2
+        self._slowest_ns = took_ns if is_first_estimate else max(took_ns, self._slowest_ns)

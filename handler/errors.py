@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request or the environment can do wrong, and how every error of every package leaves the function.
+
+HandlerError
+├── ConfigurationError        an environment variable of ours is unknown or has a bad value
+└── RequestError              a request that will never succeed as it is
+    ├── MalformedRequestError     not JSON, not UTF-8, not an object, an event of an unknown kind
+    ├── FieldError                a field has a bad value
+    │   ├── UnknownFieldError         nothing is called so
+    │   ├── UnsupportedFieldError     a known option that is not computed
+    │   └── ContextLengthError        the prompt alone does not fit the model's context
+    ├── RouteNotFoundError        no such path
+    ├── ModelNotFoundError        another model than the one served
+    └── MethodNotAllowedError     the path exists, the method does not
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from quickthaw.layers import errors as layers
+from quickthaw.snapshot import errors as snapshot
+
+
+class HandlerError(Exception):
+    """Base of this package's errors."""
+
+
+class ConfigurationError(HandlerError):
+    """An environment variable of ours is unknown or has a bad value."""
+
+
+class RequestError(HandlerError):
+    """A request that will never succeed as it is; `field` names what is wrong with it."""
+
+    field: str | None = None
+
+
+class MalformedRequestError(RequestError):
+    """Not JSON, not UTF-8, not an object, or an event of an unknown kind."""
+
+
+class FieldError(RequestError):
+    """A field of the request has a bad value."""
+
+    def __init__(self, field: str, expected: str, found: str) -> None:
+        self.field = field
+        self.expected = expected
+        self.found = found
+        super().__init__(f"{field}: expected {expected}, found {found}")
+
+
+class UnknownFieldError(FieldError):
+    """Nothing is called so."""
+
+
+class UnsupportedFieldError(FieldError):
+    """An option that clients know, with a value that would have to change the answer, and does not here."""
+
+
+class ContextLengthError(FieldError):
+    """The prompt alone does not fit the model's context."""
+
+
+class RouteNotFoundError(RequestError):
+    """No such path."""
+
+
+class ModelNotFoundError(RequestError):
+    """Another model was asked for than the one that is served."""
+
+    field = "model"
+
+
+class MethodNotAllowedError(RequestError):
+    """The path exists, the method does not."""
+
+
+class Outcome(NamedTuple):
+    """What an error is to a caller over HTTP (as OpenAI's API says it), and to one who started a process."""
+
+    status: int
+    type: str
+    code: str | None
+    exit_code: int  # as in sysexits.h
+
+
+_USAGE, _DATA, _NO_INPUT, _UNAVAILABLE, _SOFTWARE, _CANNOT_CREATE, _IO, _CONFIG = (
+    64,
+    65,
+    66,
+    69,
+    70,
+    73,
+    74,
+    78,
+)
+
+
+def _refused(status: int = 400, code: str | None = None) -> Outcome:
+    return Outcome(status, "invalid_request_error", code, _USAGE)
+
+
+def _broken(exit_code: int, status: int = 500, code: str | None = None) -> Outcome:
+    return Outcome(status, "server_error", code, exit_code)
+
+
+UNEXPECTED = _broken(_SOFTWARE)
+
+OUTCOMES: dict[type[Exception], Outcome] = {
+    HandlerError: UNEXPECTED,
+    ConfigurationError: _broken(_CONFIG),
+    RequestError: _refused(),
+    MalformedRequestError: _refused(),
+    FieldError: _refused(code="invalid_value"),
+    UnknownFieldError: _refused(code="unknown_parameter"),
+    UnsupportedFieldError: _refused(code="unsupported_parameter"),
+    ContextLengthError: _refused(code="context_length_exceeded"),
+    RouteNotFoundError: _refused(404),
+    ModelNotFoundError: _refused(404, "model_not_found"),
+    MethodNotAllowedError: _refused(405),
+    layers.LayersError: UNEXPECTED,
+    layers.LayersConfigError: _broken(_CONFIG),
+    layers.CheckpointError: _broken(_DATA),
+    layers.UnsupportedModelError: _broken(_DATA),
+    layers.SplitError: _broken(_CANNOT_CREATE),
+    layers.OutputExistsError: _broken(_CANNOT_CREATE),
+    layers.SplitRunningError: _broken(_CANNOT_CREATE),
+    layers.DiskFullError: _broken(_CANNOT_CREATE),
+    layers.ManifestError: _broken(_DATA),
+    layers.ManifestVersionError: _broken(_DATA),
+    layers.TokenizerError: _broken(_DATA),
+    layers.TokenizerMissingError: _broken(_NO_INPUT),
+    layers.UnsupportedTokenizerError: _broken(_DATA),
+    layers.TokenizerTablesError: _broken(_DATA),
+    layers.TokenizerTablesVersionError: _broken(_DATA),
+    layers.PromptError: _refused(code="invalid_value"),
+    layers.PromptTooLongError: _refused(code="context_length_exceeded"),
+    layers.ChatTemplateError: _broken(_DATA),
+    layers.ChatRefusedError: _refused(code="invalid_value"),
+    layers.BrokenTemplateError: _broken(_DATA),
+    layers.ShardError: _broken(_DATA, code="model_unavailable"),
+    layers.ShardMissingError: _broken(_NO_INPUT, code="model_unavailable"),
+    layers.ShardTruncatedError: _broken(_DATA, code="model_unavailable"),
+    layers.ShardReplacedError: _broken(_DATA, code="model_unavailable"),
+    layers.ShardDamagedError: _broken(_DATA, code="model_unavailable"),
+    layers.MappingError: _broken(_IO, code="model_unavailable"),
+    snapshot.SnapshotError: UNEXPECTED,
+    snapshot.BootstrapError: _broken(_CONFIG),
+    snapshot.StreamError: _broken(_IO),
+    snapshot.StreamSetupError: UNEXPECTED,
+    snapshot.StreamBrokenError: _broken(_IO),
+    snapshot.StreamRefusedError: _broken(_IO),
+    snapshot.WireError: _broken(_IO),
+    snapshot.FunctionError: _broken(_SOFTWARE, 502),
+    snapshot.FunctionInitError: _broken(_UNAVAILABLE, 502),
+    snapshot.FunctionExitedError: _broken(_SOFTWARE, 502),
+    snapshot.FunctionTimeoutError: _broken(_SOFTWARE, 504),
+}
+
+
+def outcome(exc: BaseException) -> Outcome:
+    """How `exc` leaves the function: its own entry, or its nearest base's."""
+    return next((OUTCOMES[kind] for kind in type(exc).__mro__ if kind in OUTCOMES), UNEXPECTED)
+
+
+def is_expected(exc: BaseException) -> bool:
+    """Whether `exc` is one of ours: then its message was written for whoever made the request."""
+    return isinstance(exc, HandlerError | layers.LayersError | snapshot.SnapshotError)
+
+
+def error_body(exc: BaseException) -> dict[str, Any]:
+    """`exc` in the shape of OpenAI's error objects, without anything that was not meant to be read."""
+    kind = outcome(exc)
+    message = str(exc) if is_expected(exc) else "the function failed; its log says why"
+    return {
+        "error": {
+            "message": message,
+            "type": kind.type,
+            "param": getattr(exc, "field", None),
+            "code": kind.code,
+        }
+    }

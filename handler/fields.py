@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a request's fields one by one: each has a type and a range, null means absent, none is left over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from quickthaw.handler.errors import FieldError, UnknownFieldError, UnsupportedFieldError
+
+_QUOTED_CHARACTERS = 40
+_ANY = object()
+
+# What clients of OpenAI's API send without meaning anything by it: option → the values that change nothing.
+# Any other value would have to change the answer, and is refused.
+_NEUTRAL: Mapping[str, Collection[object]] = {
+    "annotations": ([],),
+    "audio": (),
+    "best_of": (1,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none",),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "metadata": (_ANY,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "parallel_tool_calls": (_ANY,),
+    "prediction": (),
+    "presence_penalty": (0,),
+    "prompt_cache_key": (_ANY,),
+    "reasoning_effort": (),
+    "refusal": (),
+    "response_format": ({"type": "text"},),
+    "safety_identifier": (_ANY,),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tool_calls": ([],),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "user": (_ANY,),
+    "verbosity": (),
+    "web_search_options": (),
+}
+
+
+class Fields:
+    """The fields of one JSON object; `close` refuses what nobody has read."""
+
+    def __init__(self, document: Mapping[str, Any], path: str = "") -> None:
+        self._left = dict(document)
+        self._path = path  # where the object lies in the request: "messages[0]."
+
+    def take(self, name: str) -> Any:
+        """The raw value; None when absent."""
+        return self._left.pop(name, None)
+
+    def integer(self, name: str, low: int, high: int | None = None) -> int | None:
+        """A JSON integer: 7, but not 7.0, "7" or true."""
+        value = self.take(name)
+        if value is None:
+            return None
+        if type(value) is int and value >= low and (high is None or value <= high):
+            return value
+        limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise self._error(name, f"an integer {limits}", value)
+
+    def number(self, name: str, high: float, *, is_zero_allowed: bool) -> float | None:
+        """A JSON number from 0 to `high`."""
+        value = self.take(name)
+        if value is None:
+            return None
+        is_good = type(value) in (int, float) and 0 <= value <= high  # false for NaN
+        if is_good and (value > 0 or is_zero_allowed):
+            return float(value)
+        raise self._error(name, f"a number {'from' if is_zero_allowed else 'above'} 0 to {high:g}", value)
+
+    def boolean(self, name: str) -> bool:
+        """true or false; false when absent."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, bool):
+            raise self._error(name, "a boolean", value)
+        return bool(value)
+
+    def text(self, name: str) -> str | None:
+        """A string of Unicode text."""
+        value = self.take(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise self._error(name, "a string", value)
+        return self.check_text(name, value)
+
+    def check_text(self, name: str, value: str) -> str:
+        """`value`, which has no lone surrogate (JSON can spell one, UTF-8 cannot)."""
+        try:
+            value.encode()
+        except UnicodeEncodeError as exc:
+            found = f"a lone surrogate, \\u{ord(value[exc.start]):04x}, at character {exc.start}"
+            raise FieldError(self.path(name), "Unicode text", found) from exc
+        return value
+
+    def child(self, name: str) -> Fields | None:
+        """An object's own fields."""
+        value = self.take(name)
+        return None if value is None else self._child(name, value)
+
+    def objects(self, name: str) -> list[Fields] | None:
+        """The fields of each object in a list of at least one."""
+        value = self.take(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not value:
+            raise self._error(name, "a list of at least one object", value)
+        return [self._child(f"{name}[{index}]", item) for index, item in enumerate(value)]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a value, null aside."""
+        return self._left.get(name) is not None
+
+    def has_list(self, name: str) -> bool:
+        """Whether the value is a list."""
+        return isinstance(self._left.get(name), list)
+
+    def path(self, name: str) -> str:
+        """The field's name with where it lies in the request."""
+        return self._path + name
+
+    def close(self) -> None:
+        """Refuse what is left, unless it is an option that clients know, at a value that changes nothing."""
+        for name, value in self._left.items():
+            if name not in _NEUTRAL:
+                raise UnknownFieldError(self.path(name), "no such field", described(value))
+            if value is not None and not any(_is_same(value, neutral) for neutral in _NEUTRAL[name]):
+                neutral = " or ".join([json.dumps(v) for v in _NEUTRAL[name]] or ["null"])
+                raise UnsupportedFieldError(self.path(name), f"{neutral} (not supported)", described(value))
+
+    def _child(self, name: str, value: object) -> Fields:
+        if not isinstance(value, dict):
+            raise self._error(name, "an object", value)
+        return Fields(value, f"{self.path(name)}.")
+
+    def _error(self, name: str, expected: str, found: object) -> FieldError:
+        return FieldError(self.path(name), expected, described(found))
+
+
+def _is_same(value: object, neutral: object) -> bool:
+    """Equal as JSON, where true is not 1."""
+    return neutral is _ANY or (isinstance(value, bool) == isinstance(neutral, bool) and value == neutral)
+
+
+def described(value: object) -> str:
+    """A value for an error message, however large it is."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return f"{json.dumps(value)} (a boolean)"
+        case int() | float():
+            return f"{_short(json.dumps(value))} (a number)"
+        case str():
+            return f"{_short(json.dumps(value[: _QUOTED_CHARACTERS + 1]))} (a string)"
+        case list():
+            return f"a list of {len(value)}"
+        case _:
+            return "an object"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}…"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One event in, one answer out: finds what is asked, runs it, sends errors back in the event's own form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import chain
+from time import monotonic_ns
+from typing import Any, Protocol
+
+from quickthaw.handler import api, direct, events
+from quickthaw.handler.config import trace_id
+from quickthaw.handler.errors import is_expected
+from quickthaw.handler.request import Request
+from quickthaw.handler.session import Completion, Piece, Session
+from quickthaw.handler.stream import to_json
+from quickthaw.handler.timeline import Timeline
+from quickthaw.snapshot import streaming
+
+_logger = logging.getLogger(__name__)
+
+
+class Context(Protocol):
+    """What is used of the context that Lambda's runtime client passes."""
+
+    def get_remaining_time_in_millis(self) -> int: ...
+
+
+class Shape(Protocol):
+    """Pieces → the JSON objects of one kind of answer."""
+
+    def whole(self, pieces: list[Piece], completion: Completion) -> dict[str, Any]: ...
+
+    def chunks(self, pieces: Iterator[Piece], completion: Completion) -> Iterator[dict[str, Any]]: ...
+
+
+class Function:
+    """Answers events, one at a time."""
+
+    def __init__(self, session: Session, timeline: Timeline) -> None:
+        self._session = session
+        self._timeline: Timeline | None = timeline  # None once the start was reported
+
+    def answer(self, event: object, context: Context) -> Any:
+        """What the handler returns: an object, or a StreamedResponse where that is asked for and possible."""
+        self._mark("event")
+        wire: events.Event = events.DirectEvent(event)
+        try:
+            wire = events.parse(event)
+            return self._answer(wire, context)
+        except Exception as exc:
+            if not is_expected(exc):
+                _logger.exception("a request failed unexpectedly")
+            return wire.error(exc)
+
+    def _answer(self, wire: events.Event, context: Context) -> Any:
+        request: Request
+        shape: Shape
+        if isinstance(wire, events.DirectEvent):
+            request, shape = (
+                direct.read_request(wire.body(), self._session),
+                direct.DirectShape(self._session),
+            )
+        else:
+            read = api.reader(wire.method, wire.path)
+            if read is None:
+                return wire.whole(api.document(wire.path, self._session))
+            request, shape = read(wire.body(), self._session)
+        return self._generate(request, shape, wire, context)
+
+    def _generate(self, request: Request, shape: Shape, wire: events.Event, context: Context) -> Any:
+        deadline_ns = monotonic_ns() + context.get_remaining_time_in_millis() * 1_000_000
+        completion = self._session.generate(request.generation._replace(deadline_ns=deadline_ns))
+        # Before there is a response: what fails up to the first token is still an ordinary error.
+        first = next(completion)
+        self._mark_first_token()
+        pieces = self._rest(first, completion)
+        if request.is_streamed and self._session.config.can_stream and streaming.is_available():
+            return wire.stream(shape.chunks(pieces, completion))
+        if request.is_streamed and isinstance(wire, events.HttpEvent):
+            return wire.buffered(shape.chunks(pieces, completion))
+        return wire.whole(shape.whole(list(pieces), completion))
+
+    def _rest(self, first: Piece, completion: Completion) -> Iterator[Piece]:
+        try:
+            with closing(completion):
+                yield from chain((first,), completion)
+        finally:
+            self._report_start()
+
+    # --- the start's timings ---
+
+    def _mark(self, phase: str) -> None:
+        if self._timeline is not None:
+            self._timeline.mark(phase)
+
+    def _mark_first_token(self) -> None:
+        spans = self._session.take_spans()
+        if self._timeline is None:
+            return
+        self._timeline.mark("first token")
+        for span in spans:
+            self._timeline.span(*span)
+
+    def _report_start(self) -> None:
+        """One line in the log, after the first answer."""
+        timeline, self._timeline = self._timeline, None
+        if timeline is not None:
+            line = timeline.line(
+                engine=self._session.engine_name, bytes_read=self._session.bytes_read, trace_id=trace_id()
+            )
+            print(to_json(line), flush=True)
