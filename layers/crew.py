@@ -30,7 +30,7 @@ class Crew:
         self._lanes: list[_Lane] = []
 
     def run(self, work: Work, job: list[Piece]) -> None:
-        """Returns when every piece is done; raises the first error of a piece, once all lanes have stopped."""
+        """Returns when every piece is done; raises a piece's first error once all lanes have stopped."""
         queue = iter(job)  # next() on a list iterator is atomic under the GIL: each piece is taken once
         helpers = self._helpers(min(self.n_lanes, len(job)) - 1)
         for lane in helpers:

@@ -46,11 +46,11 @@ class Interpreter:
         Shapes: the logits of the token after the last, (vocab,) f32.
         Raises: ShardError; the cache is then as it was.
         """
-        before = cache.n_tokens
-        cache.reserve(before + len(token_ids))
+        before, end = cache.n_tokens, cache.n_tokens + len(token_ids)
+        cache.reserve(end)
         try:
             for start in range(0, len(token_ids), _MAX_CHUNK_TOKENS):
-                hidden = self._decode(token_ids[start : start + _MAX_CHUNK_TOKENS], cache)
+                hidden = self._decode(token_ids[start : start + _MAX_CHUNK_TOKENS], cache, end)
         except BaseException:
             cache.n_tokens = before
             raise
@@ -60,10 +60,10 @@ class Interpreter:
         """End the threads that compute, until they are needed again."""
         self._crew.release()
 
-    def _decode(self, token_ids: Sequence[int], cache: KeyValueCache) -> Array:
+    def _decode(self, token_ids: Sequence[int], cache: KeyValueCache, n_positions: int) -> Array:
         start, end = cache.n_tokens, cache.n_tokens + len(token_ids)
         hidden = _rows(self._shards.embedding, token_ids)  # (m, h)
-        rotation = self._rotation.at(start, end)
+        rotation = self._rotation.at(start, end, n_positions)
         # A gate far below zero overflows exp on its way to the right answer, 0.
         with np.errstate(over="ignore"):
             for index in range(self._model.n_layers):

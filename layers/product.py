@@ -2,8 +2,8 @@
 """Activations times a mapped weight matrix, tile by tile, without a copy of the matrix.
 
 A tile is a run of rows that about fits a core's cache. An f32 tile is multiplied where it lies. A bf16 tile
-is widened into a lane's scratch first: a bf16 is the upper half of an f32, so a little-endian pair read as one
-u32 gives the odd column by masking the low half off and the even column by shifting the low half up,
+is widened into a lane's scratch first: a bf16 is the upper half of an f32, so a little-endian pair read as
+one u32 gives the odd column by masking the low half off and the even column by shifting the low half up,
 
     u32:  | odd column | even column |      & 0xffff0000 → odd      << 16 → even
             bits 31..16    bits 15..0

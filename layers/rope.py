@@ -22,11 +22,15 @@ class Rotation:
         self._head_dim = head_dim
         self._frequencies = _frequencies(rope, head_dim)
 
-    def at(self, start: int, end: int) -> tuple[Array, Array]:
-        """Shapes: cosines and sines, each (end - start, 1, head_dim / 2) f32, to broadcast over heads."""
+    def at(self, start: int, end: int, n_positions: int) -> tuple[Array, Array]:
+        """Positions start to end of a sequence that is n_positions long by now: dynamic scaling depends on it.
+
+        Shapes: cosines and sines, each (end - start, 1, head_dim / 2) f32, to broadcast over heads.
+        """
         frequencies = self._frequencies
-        if self._rope.kind == "dynamic" and end > self._rope.original_positions:
-            frequencies = _inverse(_stretched_theta(self._rope, self._head_dim, end), self._head_dim)
+        if self._rope.kind == "dynamic" and n_positions > self._rope.original_positions:
+            theta = _stretched_theta(self._rope, self._head_dim, n_positions)
+            frequencies = _inverse(theta, self._head_dim)
         positions = np.arange(start, end, dtype=np.float32)
         angles = (positions[:, None] * frequencies)[:, None, :]
         return np.cos(angles), np.sin(angles)
@@ -45,18 +49,17 @@ def rotate(heads: Array, cosines: Array, sines: Array) -> Array:
 def _frequencies(rope: Rope, head_dim: int) -> Array:
     frequencies = _inverse(rope.theta, head_dim)
     if rope.kind == "linear":
-        return frequencies / np.float32(rope.factor)
+        return (frequencies / rope.factor).astype(np.float32)
     if rope.kind == "factors":
-        return frequencies / np.array(rope.frequency_factors, np.float32)
+        return (frequencies / rope.frequency_factors).astype(np.float32)
     if rope.kind == "llama3":
         return _llama3(rope, frequencies)
     return frequencies
 
 
 def _inverse(theta: float, head_dim: int) -> Array:
-    exponents: Array = np.arange(0, head_dim, 2, dtype=np.float32) / head_dim
-    inverse: Array = np.float32(theta) ** -exponents
-    return inverse
+    exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+    return (theta**-exponents).astype(np.float32)
 
 
 def _stretched_theta(rope: Rope, head_dim: int, n_positions: int) -> float:
@@ -71,5 +74,4 @@ def _llama3(rope: Rope, frequencies: Array) -> Array:
     turns = rope.original_positions / wavelengths
     blend = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
     kept = np.clip(blend, 0, 1)
-    scaled: Array = (1 - kept) * frequencies / np.float32(rope.factor) + kept * frequencies
-    return scaled
+    return ((1 - kept) * frequencies / rope.factor + kept * frequencies).astype(np.float32)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target sets up what it needs; python3 and pip are enough to start.  make test A="-k tokenizer"  passes flags on.
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= .demo
+A ?=
+
+QUESTION ?= Why is the sky blue?
+
+.PHONY: help demo test check parity bench dev clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(DEMO)/installed ## split SmolLM2-135M, start the function cold, stream an answer, show where the time went
+	$(DEMO)/bin/quickthaw shard smollm2 $(DEMO)/smollm2
+	$(DEMO)/bin/quickthaw invoke --shards $(DEMO)/smollm2 --chat "$(QUESTION)" --max-tokens 48 --stream
+
+test: $(VENV)/installed ## all tests but those that need torch
+	$(VENV)/bin/python -m pytest $(A)
+
+check: $(VENV)/installed ## format, lint, types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy -p quickthaw.handler -p quickthaw.layers -p quickthaw.snapshot
+
+parity: $(VENV)/installed-parity ## compare with transformers, live (installs torch)
+	$(VENV)/bin/python -m pytest tests/parity $(A)
+
+bench: $(VENV)/installed-bench ## measure against import numpy, llama.cpp, transformers (builds llama-cpp-python: minutes)
+	$(VENV)/bin/python -m tests.bench.first_token $(A)
+
+dev: $(VENV)/installed ## an environment to work in
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) $(DEMO) build *.egg-info
+
+# The demo and the benchmarks use a plain install, as users have it; development uses links to the sources.
+$(DEMO)/installed: pyproject.toml $(wildcard handler/*.py layers/*.py layers/*.bin snapshot/*.py snapshot/host/*.py)
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check '.[shard]'
+	touch $@
+
+$(VENV)/installed: pyproject.toml $(wildcard handler layers snapshot snapshot/host)
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' --config-settings editable_mode=strict
+	touch $@
+
+$(VENV)/installed-parity: $(VENV)/installed
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,parity]' --config-settings editable_mode=strict
+	touch $@
+
+$(VENV)/installed-bench: $(VENV)/installed-parity
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check llama-cpp-python==0.3.36
+	touch $@

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures every test may use: an environment that is put back, and the real model, split once."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quickthaw.layers.split import split
+
+_CACHE = Path(__file__).parent / ".cache"
+
+
+@pytest.fixture(autouse=True)
+def _environment() -> Iterator[None]:
+    """Puts the environment back, and hides QUICKTHAW_* variables of the person who runs the tests."""
+    before = dict(os.environ)
+    for name in [name for name in before if name.startswith("QUICKTHAW_")]:
+        del os.environ[name]
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def _smollm2(dtype: str) -> Path:
+    """SmolLM2-135M-Instruct, from PyPI; a split that is there already is whole and is used again."""
+    _CACHE.mkdir(exist_ok=True)
+    return split("smollm2", _CACHE / f"smollm2-{dtype}", dtype=dtype).out
+
+
+@pytest.fixture(scope="session")
+def smollm2_shards() -> Path:
+    """The real model in f32, in which its tokens equal the reference's."""
+    return _smollm2("f32")
+
+
+@pytest.fixture(scope="session")
+def smollm2_bf16_shards() -> Path:
+    """The real model in bf16, the default."""
+    return _smollm2("bf16")

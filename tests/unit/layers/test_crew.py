@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+import threading
+
+import pytest
+
+from quickthaw.layers.crew import Crew, Piece, pieces
+
+
+def test_pieces_cover_everything_once() -> None:
+    assert pieces(10, 4) == [(0, 4), (4, 8), (8, 10)]
+    assert pieces(3, 100) == [(0, 3)]
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2, 5])
+def test_every_piece_is_worked_once(n_lanes: int) -> None:
+    crew, done = Crew(n_lanes), []
+    for _ in range(50):
+        crew.run(lambda _lane, piece: done.append(piece), pieces(7, 1))
+    assert sorted(done) == sorted(pieces(7, 1) * 50)
+    crew.release()
+
+
+def test_lanes_work_at_the_same_time() -> None:
+    crew, meeting = Crew(2), threading.Barrier(2, timeout=30)
+    lanes = []
+
+    def work(lane: int, _piece: Piece) -> None:
+        meeting.wait()  # passes only when two pieces are being worked at once
+        lanes.append(lane)
+
+    crew.run(work, pieces(2, 1))
+    assert sorted(lanes) == [0, 1]
+    crew.release()
+
+
+def test_no_thread_before_the_first_job_nor_after_release() -> None:
+    before = threading.active_count()
+    crew = Crew(3)
+    crew.run(lambda _lane, _piece: None, pieces(1, 1))
+    assert threading.active_count() == before
+    crew.run(lambda _lane, _piece: None, pieces(8, 1))
+    assert threading.active_count() == before + 2
+    crew.release()
+    assert threading.active_count() == before
+    crew.run(lambda _lane, _piece: None, pieces(8, 1))
+    crew.release()
+
+
+@pytest.mark.parametrize("bad_lane", [0, 1])
+def test_an_error_of_any_lane_is_raised_and_the_crew_goes_on(bad_lane: int) -> None:
+    crew, meeting = Crew(2), threading.Barrier(2, timeout=30)
+
+    def work(lane: int, _piece: Piece) -> None:
+        meeting.wait()
+        if lane == bad_lane:
+            raise ValueError(f"lane {lane}")
+
+    with pytest.raises(ValueError, match=f"lane {bad_lane}"):
+        crew.run(work, pieces(2, 1))
+    done: list[Piece] = []
+    crew.run(lambda _lane, piece: done.append(piece), pieces(4, 1))
+    assert len(done) == 4
+    crew.release()

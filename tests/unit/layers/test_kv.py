@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+
+from quickthaw.layers.hugging_face_config import from_hugging_face
+from quickthaw.layers.kv import KeyValueCache
+from tests import models
+
+MODEL = from_hugging_face(models.config("llama"))
+
+
+def test_what_is_stored_survives_growth() -> None:
+    cache = KeyValueCache(MODEL)
+    random = np.random.default_rng(0)
+    stored = random.standard_normal((200, MODEL.n_kv_heads, MODEL.head_dim), dtype=np.float32)
+    for position in range(200):
+        cache.reserve(position + 1)
+        cache.store(1, stored[position : position + 1], -stored[position : position + 1])
+        cache.n_tokens += 1
+    np.testing.assert_array_equal(cache.keys[1][:, :200], stored.swapaxes(0, 1))
+    np.testing.assert_array_equal(cache.values[1][:, :200], -stored.swapaxes(0, 1))
+
+
+def test_room_grows_by_doubling_not_by_token() -> None:
+    cache = KeyValueCache(MODEL)
+    capacities = set()
+    for n_tokens in range(1, 1000):
+        cache.reserve(n_tokens)
+        assert cache.capacity >= n_tokens
+        capacities.add(cache.capacity)
+    assert len(capacities) <= 6
+
+
+def test_an_empty_cache_holds_no_memory() -> None:
+    assert KeyValueCache(MODEL).capacity == 0
