@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from quickthaw.layers.errors import CheckpointError, UnsupportedModelError
 from quickthaw.layers.hugging_face_config import declared_biases, from_hugging_face, token_ids
 from quickthaw.layers.shard_file import Tile

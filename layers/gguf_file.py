@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from quickthaw.layers.errors import CheckpointError
 
 _VERSIONS = (2, 3)

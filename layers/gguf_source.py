@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from quickthaw.layers import gguf_config, gguf_file
 from quickthaw.layers.architecture import ModelConfig
 from quickthaw.layers.errors import CheckpointError, UnsupportedModelError
@@ -69,7 +70,7 @@ def open_gguf(path: Path) -> Source:
     if model.family == "llama":
         stored = {name: _uninterleaved(name, tensor, model) for name, tensor in stored.items()}
     return Source(
-        name=str(file.metadata.get("general.name") or path.stem),
+        name=path.stem,
         model=model,
         eos_token_ids=model.eos_token_ids,
         tokenizer=file.metadata if "tokenizer.ggml.tokens" in file.metadata else None,

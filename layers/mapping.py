@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -34,7 +33,11 @@ class FileIdentity(NamedTuple):
 
 
 class FileMapping:
-    """One mapped file. Views keep the map alive; a file cut short under it ends the process (SIGBUS)."""
+    """One mapped file, unmapped when this object and the last view are gone.
+
+    SAFETY: `buffer` is never closed. numpy keeps the map alive but takes no lock on it, so closing it would
+    succeed and leave views into nothing. A file cut short under its map ends whoever reads there (SIGBUS).
+    """
 
     def __init__(self, file: FileIO, path: Path) -> None:
         """Raises: MappingError."""
@@ -85,12 +88,6 @@ class FileMapping:
             advice="restart the function; write a new shard set beside the old one, never over it",
         )
 
-    def close(self) -> None:
-        """Unmaps the file, unless a view still looks into it; then the last view does."""
-        # BufferError: numpy views hold the map; unmapping under them would crash whoever reads one.
-        with contextlib.suppress(BufferError):
-            self.buffer.close()
-
 
 def open_regular(path: Path, size_bytes: int) -> FileIO:
     """Opens a shard's file for reading.
@@ -102,17 +99,16 @@ def open_regular(path: Path, size_bytes: int) -> FileIO:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as exc:
         raise missing(path, exc) from exc
-    file = FileIO(descriptor)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ShardReplacedError("a shard is not a regular file", where=path)
         if status.st_size != size_bytes:
             raise truncated(path, size_bytes, status.st_size)
+        return FileIO(descriptor)
     except BaseException:
-        file.close()
+        os.close(descriptor)
         raise
-    return file
 
 
 def missing(path: Path, exc: OSError) -> ShardMissingError:

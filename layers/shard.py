@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
 from quickthaw.layers import manifest as manifest_file
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import ShardError, ShardReplacedError
@@ -115,10 +116,8 @@ class Shard:
 
     def close(self) -> None:
         """READY → CLOSED: lets go of the mapping; views that are still held stay valid."""
-        mapping, self._mapping, self._tensors = self._mapping, None, {}
+        self._mapping, self._tensors = None, {}
         self.state = ShardState.CLOSED
-        if mapping is not None:
-            mapping.close()
 
     def _ready_mapping(self) -> FileMapping:
         if self._mapping is None:

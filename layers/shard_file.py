@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from quickthaw.layers import bfloat16
 from quickthaw.layers.manifest import ALIGNMENT_BYTES, FORMAT, ITEM_BYTES, ShardEntry, TensorEntry
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from quickthaw.layers.architecture import BIASES, FusedShape, ModelConfig, embedding_tensors, layer_tensors
 from quickthaw.layers.errors import CheckpointError
 from quickthaw.layers.shard_file import Tile

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quickthaw.layers import chat, manifest, shard_file
+from quickthaw.layers import chat, manifest, shard_file, tokenizer_source
 from quickthaw.layers.architecture import ModelConfig, embedding_tensors, layer_tensors
 from quickthaw.layers.checkpoint import open_checkpoint
 from quickthaw.layers.config import LayersConfig
@@ -165,8 +165,6 @@ def _new_tensors(parts: ShardParts, dtype: str) -> list[NewTensor]:
 def _write_tokenizer(checkpoint: Source, directory: Path) -> dict[str, Any] | None:
     if checkpoint.tokenizer is None:
         return None
-    from quickthaw.layers import tokenizer_source
-
     path = directory / manifest.TOKENIZER_FILE_NAME
     with open(path, "xb") as file:
         info = tokenizer_source.write_tables(checkpoint.tokenizer, file)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny shard sets for the tests, and ways to damage them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from quickthaw.layers.config import LayersConfig
+from quickthaw.layers.split import split
+from tests import models
+
+
+def make(directory: Path, name: str = "llama", dtype: str = "f32") -> Path:
+    """The shard set of a tiny checkpoint, in `directory`/shards."""
+    config = models.config(name)
+    source = models.write_checkpoint(directory / "source", config, models.tensors(config))
+    return split_into(source, directory / "shards", dtype)
+
+
+def split_into(source: Path, out: Path, dtype: str = "f32") -> Path:
+    """The shard set of `source`, in `out`."""
+    split(str(source), out, dtype=dtype)
+    return out
+
+
+def config(directory: Path, verify: str = "first") -> LayersConfig:
+    """A configuration whose cache lies in `directory`."""
+    return LayersConfig.from_env({"QUICKTHAW_CACHE": str(directory / "cache"), "QUICKTHAW_VERIFY": verify})
+
+
+def edit_manifest(shards: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes the manifest's JSON in place."""
+    path = shards / "manifest.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+def sha256(path: Path) -> str:
+    """A file's digest."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def flip_bit(path: Path, offset: int = -1) -> None:
+    """Damages one bit, of the last byte unless told."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)

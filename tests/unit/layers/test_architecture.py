@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from quickthaw.layers.architecture import (
+    ModelConfig,
+    Rope,
+    embedding_tensors,
+    layer_tensors,
+    required_layer_tensors,
+)
+
+MODEL = ModelConfig(
+    family="llama",
+    vocab_size=100,
+    hidden_size=32,
+    n_layers=2,
+    n_heads=4,
+    n_kv_heads=2,
+    head_dim=8,
+    ffn_size=48,
+    norm_eps=1e-5,
+    max_positions=64,
+    tied_head=False,
+    windows=(None, 16),
+    rope=Rope(10000.0, "llama3", 8.0, 1.0, 4.0, 32),
+    bos_token_id=1,
+    eos_token_ids=(2, 3),
+)
+
+
+@pytest.mark.parametrize(
+    "rope", [MODEL.rope, Rope(1e4), Rope(1e4, "factors", frequency_factors=(1.0, 2.0, 4.0, 8.0))]
+)
+def test_a_model_survives_json(rope: Rope) -> None:
+    model = replace(MODEL, rope=rope)
+
+    assert ModelConfig.from_json(json.loads(json.dumps(model.to_json()))) == model
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("family", "gpt2"),
+        ("vocab_size", 0),
+        ("hidden_size", 2**31),
+        ("n_layers", True),
+        ("n_kv_heads", 3),
+        ("head_dim", 7),
+        ("norm_eps", 0.0),
+        ("norm_eps", float("nan")),
+        ("windows", (None,)),
+        ("windows", (None, 0)),
+        ("rope", Rope(0.0)),
+        ("rope", Rope(1e4, "yarn")),
+        ("rope", Rope(1e4, "linear", float("inf"))),
+        ("rope", Rope(1e4, "llama3", 8.0, 4.0, 1.0, 32)),
+        ("rope", Rope(1e4, "dynamic", 2.0)),
+        ("rope", Rope(1e4, "factors", frequency_factors=(1.0,))),
+        ("rope", Rope(1e4, "factors", frequency_factors=(1.0, 1.0, 0.0, 1.0))),
+    ],
+)
+def test_an_impossible_model_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=field):
+        replace(MODEL, **{field: value})
+
+
+def test_a_tied_head_is_no_tensor() -> None:
+    assert "head" in embedding_tensors(MODEL)
+    assert "head" not in embedding_tensors(replace(MODEL, tied_head=True))
+
+
+def test_fused_shapes_add_their_parts() -> None:
+    table = layer_tensors(MODEL)
+
+    assert table["qkv"].part_rows == (32, 16, 16)
+    assert table["qkv"].shape == (64, 32)
+    assert table["gate_up"].shape == (96, 32)
+    assert table["down"].shape == (32, 48)
+    assert table["qkv_bias"].shape == (64,)
+
+
+@pytest.mark.parametrize(
+    ("family", "required", "possible"),
+    [
+        ("llama", set(), {"qkv_bias", "gate_up_bias"}),
+        ("qwen2", {"qkv_bias"}, {"qkv_bias"}),
+        ("qwen3", {"q_norm", "k_norm"}, {"qkv_bias", "q_norm"}),
+    ],
+)
+def test_families_differ_in_the_tensors_they_need(
+    family: str, required: set[str], possible: set[str]
+) -> None:
+    model = replace(MODEL, family=family)
+    common = required_layer_tensors(MODEL)
+
+    assert required_layer_tensors(model) == common | required
+    assert possible <= layer_tensors(model).keys()
+    assert ("q_norm" in layer_tensors(model)) == (family == "qwen3")

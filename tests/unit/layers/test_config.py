@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quickthaw.layers.config import VARIABLES, LayersConfig, Verify
+from quickthaw.layers.errors import LayersConfigError
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    config = LayersConfig.from_env({})
+
+    assert config.shards == Path("shards")
+    assert config.verify is Verify.FIRST
+    assert config.cache == Path(f"/tmp/quickthaw-{os.getuid()}")
+    assert config.n_threads is None
+
+
+def test_the_default_cache_follows_tmpdir() -> None:
+    assert LayersConfig.from_env({"TMPDIR": "/scratch"}).cache.parent == Path("/scratch")
+
+
+def test_every_variable_can_be_set() -> None:
+    config = LayersConfig.from_env(
+        {
+            "QUICKTHAW_SHARDS": "/mnt/model",
+            "QUICKTHAW_VERIFY": "always",
+            "QUICKTHAW_CACHE": "/var/cache",
+            "QUICKTHAW_THREADS": "3",
+        }
+    )
+
+    assert config == LayersConfig(Path("/mnt/model"), Verify.ALWAYS, Path("/var/cache"), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QUICKTHAW_SHARDS", ""),
+        ("QUICKTHAW_SHARDS", "a\0b"),
+        ("QUICKTHAW_VERIFY", "sometimes"),
+        ("QUICKTHAW_THREADS", "0"),
+        ("QUICKTHAW_THREADS", "many"),
+        ("QUICKTHAW_THREADS", "1025"),
+    ],
+)
+def test_a_bad_value_is_refused_naming_variable_value_and_what_is_allowed(name: str, value: str) -> None:
+    with pytest.raises(LayersConfigError) as caught:
+        LayersConfig.from_env({name: value})
+
+    allowed = next(variable.allowed for variable in VARIABLES if variable.name == name)
+    assert name in str(caught.value)
+    assert repr(value) in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def test_the_table_names_each_field_once() -> None:
+    assert [variable.field for variable in VARIABLES] == list(LayersConfig.__slots__)
