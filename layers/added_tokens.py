@@ -17,7 +17,7 @@ WHITE_SPACE = (
 
 
 class AddedTokens:
-    """A set of added tokens to look for; compiling one regular expression of them all would take milliseconds."""
+    """Added tokens to look for. A regular expression of them all would compile for milliseconds."""
 
     def __init__(self, tokens: Sequence[AddedToken]) -> None:
         self._tokens = {token.content: token for token in tokens}

@@ -2,7 +2,7 @@
 """Cuts a text into the words inside which byte pairs are merged, exactly as the `tokenizers` package does.
 
 A byte-level split is one of `SPLITS`: the model's regular expression, rewritten over the class letters of
-unicode_classes.py. There `[A-Za-z]` is \\p{L}, `0` is \\p{N}, and `\\s` matches exactly the four class letters
+unicode_classes.py. There `[A-Za-z]` is \\p{L}, `0` is \\p{N}, and `\\s` matches just the four class letters
 that stand for white space.
 """
 

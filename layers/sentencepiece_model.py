@@ -50,13 +50,7 @@ def read_model(path: Path, *, is_legacy: bool) -> TokenizerSpec:
 
     Raises: UnsupportedTokenizerError when it is no BPE model or normalizes; TokenizerError when malformed.
     """
-    try:
-        message = list(_fields(path.read_bytes()))
-        pieces = [_piece(dict(_fields(_bytes(value)))) for number, value in message if number == 1]
-        trainer = dict(_fields(b"".join(_bytes(value) for number, value in message if number == 2)))
-        normalizer = dict(_fields(b"".join(_bytes(value) for number, value in message if number == 3)))
-    except (IndexError, ValueError, struct.error) as exc:
-        raise TokenizerError("not a SentencePiece model", where=path, found=exc) from exc
+    pieces, trainer, normalizer = _read(path)
     for is_supported, name in (
         (trainer.get(3, 1) == _BPE, "a model that is not BPE"),
         (trainer.get(35, 0) == 1, "a model without byte_fallback"),
@@ -80,6 +74,11 @@ def read_model(path: Path, *, is_legacy: bool) -> TokenizerSpec:
         before=[] if bos is None else [bos],
         after=[],
     )
+
+
+def read_pieces(path: Path) -> list[Piece]:
+    """The tokens of a tokenizer.model, by id. Raises: TokenizerError when it is malformed."""
+    return _read(path)[0]
 
 
 def sentencepiece_spec(
@@ -114,8 +113,20 @@ def sentencepiece_spec(
     )
 
 
+def _read(path: Path) -> tuple[list[Piece], dict[int, _Field], dict[int, _Field]]:
+    """Pieces, and the fields of the trainer's and the normalizer's specification."""
+    try:
+        message = list(_fields(path.read_bytes()))
+        pieces = [_piece(dict(_fields(_bytes(value)))) for number, value in message if number == 1]
+        trainer = dict(_fields(b"".join(_bytes(value) for number, value in message if number == 2)))
+        normalizer = dict(_fields(b"".join(_bytes(value) for number, value in message if number == 3)))
+    except (IndexError, KeyError, ValueError, struct.error) as exc:
+        raise TokenizerError("not a SentencePiece model", where=path, found=repr(exc)) from exc
+    return pieces, trainer, normalizer
+
+
 def _merges(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
-    """Every way to join two pieces into a third: best score first, then earlier piece, then shorter left part."""
+    """Every way to join two pieces into a third: best score first, then earlier piece, then shorter left."""
     known = {piece.text for piece in pieces}
     merges = [
         (-piece.score, index, cut)

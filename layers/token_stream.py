@@ -37,8 +37,10 @@ class ByteLevelStream:
 
 
 class SentencePieceStream:
-    """Tokens are text or single bytes. Bytes wait for the end of their run: if it is not UTF-8 as a whole, each
-    becomes U+FFFD, as in the `tokenizers` package."""
+    """Tokens are text or single bytes.
+
+    Bytes wait for the end of their run: if that is not UTF-8, each becomes U+FFFD, as in `tokenizers`.
+    """
 
     def __init__(
         self, vocabulary: Vocabulary, skipped: Container[int], spelled: Mapping[int, int], strips_space: bool

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text to tokens and back, exactly as the `tokenizers` package does it, over tables that are mapped.
 
-A text goes through five steps: added tokens are found; what lies between them is normalized; in that, normalized
-added tokens are found; what lies between those is cut into words; each word is looked up, or merged from symbols.
+A text goes through five steps: added tokens are found; what lies between them is normalized; normalized added
+tokens are found in that; what lies between those is cut into words; each word is looked up, or merged.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Tokenizer:
 
     @classmethod
     def open(cls, path: Path) -> Tokenizer:
-        """Raises: TokenizerTablesError when the file is damaged or of another version, OSError without a file."""
+        """Raises: TokenizerTablesError when the file is damaged or of another version; OSError."""
         return cls(TokenizerTables(path))
 
     def encode(self, text: str, *, add_special: bool = True, max_tokens: int | None = None) -> list[int]:
         """The tokens of `text`. Special tokens written in it become themselves.
 
-        Raises: PromptTooLongError as soon as it is clear that there are more than `max_tokens`: for a text far too
+        Raises: PromptTooLongError as soon as there are sure to be more than `max_tokens`: for a text far too
         long that is before any of it is merged. PromptError when `text` is not Unicode text.
         """
         before, after = (self._before, self._after) if add_special else ([], [])

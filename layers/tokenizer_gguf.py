@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the tokenizer in a GGUF file's metadata.
 
-Source: the `tokenizer.ggml.*` keys of ggml's docs/gguf.md; what a `pre` stands for, llama.cpp's llama-vocab.cpp.
+Source: the `tokenizer.ggml.*` keys of ggml's docs/gguf.md; for each `pre`, llama.cpp's llama-vocab.cpp.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PRES = {
 
 
 def read_gguf(metadata: Mapping[str, Any]) -> TokenizerSpec:
-    """Raises: TokenizerMissingError when there is none, UnsupportedTokenizerError, TokenizerError (malformed)."""
+    """Raises: TokenizerMissingError without one, UnsupportedTokenizerError, TokenizerError when malformed."""
     keys = {key.removeprefix("tokenizer.ggml."): value for key, value in metadata.items()}
     model = keys.get("model")
     if model is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the tokenizer of a Hugging Face directory: tokenizer.json or tokenizer.model, and tokenizer_config.json.
+"""Reads the tokenizer of a Hugging Face directory: tokenizer.json or tokenizer.model, tokenizer_config.json.
 
-Every step of a tokenizer.json is recognised as one that is computed exactly, or refused by name. Its truncation
-and padding are for batches and do not apply here, as in `transformers`.
+Every step of a tokenizer.json is recognised as one that is computed exactly, or refused by name. Its
+truncation and padding are for batches and do not apply here, as in `transformers`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
 def read_directory(directory: Path) -> TokenizerSpec:
-    """Raises: TokenizerMissingError when there is none, UnsupportedTokenizerError, TokenizerError (malformed)."""
+    """Raises: TokenizerMissingError without one, UnsupportedTokenizerError, TokenizerError when malformed."""
     config = _load(directory / "special_tokens_map.json") | _load(directory / "tokenizer_config.json")
     if (directory / "tokenizer.json").exists():
         spec = from_tokenizer_json(_load(directory / "tokenizer.json"))

@@ -44,8 +44,8 @@ class TokenizerInfo:
 def write_tables(source: Path | Mapping[str, Any], out: BinaryIO) -> TokenizerInfo:
     """Writes the tables of a Hugging Face directory's tokenizer, or of the one in a GGUF file's metadata.
 
-    Raises: UnsupportedTokenizerError naming what cannot be done exactly, TokenizerMissingError when there is none,
-    TokenizerError when a file is malformed.
+    Raises: TokenizerMissingError when there is none, UnsupportedTokenizerError naming what is not
+    computed exactly, TokenizerError when a file is malformed.
     """
     spec = read_directory(source) if isinstance(source, Path) else read_gguf(source)
     tables = _Builder(spec)
@@ -190,7 +190,7 @@ class _Builder:
         return symbols
 
     def _split(self) -> str:
-        """A SentencePiece text falls into words where no merge reaches from a word into the space after it."""
+        """A SentencePiece text falls into words if no merge reaches from one into the space after it."""
         spec = self._spec
         if spec.split != "whole" or spec.ignore_merges or SPACE not in spec.vocabulary:
             return spec.split

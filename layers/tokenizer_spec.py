@@ -12,8 +12,8 @@ from quickthaw.layers.normalizer import Normalizer
 
 Kind = Literal["byte-level", "sentencepiece"]
 
-# A Metaspace pre-tokenizer writes spaces as ▁ and puts one before each stretch of text between added tokens, before
-# the first only, or before none; and never where there is a space already.
+# A Metaspace pre-tokenizer writes spaces as ▁ and puts one before each stretch of text between added tokens,
+# before the first only, or before none; and never where there is a space already.
 Metaspace = Literal["always", "first", "never"]
 
 

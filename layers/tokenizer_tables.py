@@ -17,8 +17,8 @@
     merged    u32[m]    … into token merged[r]
     ranks     u32[]     hash table: r + 1 of each pair
 
-Integers are little-endian. A hash table is searched from its key's home (`word_home`, `pair_home`), slot by slot,
-until a 0 says that the key is absent; its last slot is a 0, so that a search never wraps around.
+Integers are little-endian. A hash table is searched from its key's home (`word_home`, `pair_home`), slot by
+slot, until a 0 says that the key is absent; its last slot is a 0, so that a search never wraps around.
 """
 
 from __future__ import annotations

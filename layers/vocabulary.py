@@ -52,7 +52,7 @@ class Vocabulary:
         if tokens is None:
             tokens = self._merges.apply(self._symbols(word))
             if len(word) <= CACHED_WORD_BYTES:
-                if len(self._cache) == CACHED_WORDS:
+                if len(self._cache) >= CACHED_WORDS:
                     self._cache.clear()
                 self._cache[word] = tokens
         return tokens

@@ -2,7 +2,7 @@
 """Writes layers/unicode_classes.bin: every code point's class, as the `tokenizers` package itself sees it.
 
 No Unicode database is asked for letters or numbers: the regular expressions, the digit splitter and the
-normalizer of `tokenizers` are asked about all 1,112,064 characters. Run it again when they learn a newer Unicode:
+normalizer of `tokenizers` are asked about all 1,112,064 characters. Run it again when they learn a new one:
 
     python tests/golden/make_unicode_classes.py
 
