@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a shard set holds, in words: the model, and a line for each file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from quickthaw.handler.table import format_table
+from quickthaw.layers import manifest as manifest_file
+from quickthaw.layers.config import LayersConfig, Verify
+from quickthaw.layers.manifest import Manifest
+from quickthaw.layers.shard import ShardSet
+
+
+def describe_shards(directory: Path, *, verify: bool) -> str:
+    """Describe the shard set; with `verify`, after comparing every file with its digest.
+
+    Raises: ManifestError; with `verify`, ShardError naming the first bad file.
+    """
+    manifest = manifest_file.read(directory)
+    if verify:
+        _verify(directory, manifest)
+    lines = [*_model(manifest), format_table([("file", "bytes", "tensors", "sha-256"), *_files(manifest)])]
+    if verify:
+        lines.append("every file has the bytes that the manifest records")
+    return "\n".join(lines)
+
+
+def _verify(directory: Path, manifest: Manifest) -> None:
+    config = LayersConfig.from_env({"QUICKTHAW_VERIFY": Verify.ALWAYS.value})
+    shards = ShardSet.open(directory, config)
+    try:
+        shards.tokenizer_path()
+        for index in range(manifest.model.n_layers):
+            shards.layer(index)
+    finally:
+        shards.close()
+
+
+def _model(manifest: Manifest) -> Iterator[str]:
+    model = manifest.model
+    size_bytes = sum(shard.size_bytes for shard in manifest.shards)
+    n_shards = len(manifest.shards)
+    yield f"{manifest.name}: {model.family}, {manifest.dtype}, {size_bytes:,} bytes in {n_shards} shards"
+    yield (
+        f"{model.n_layers} layers, hidden {model.hidden_size}, feed-forward {model.ffn_size}, "
+        f"{model.n_heads} heads of {model.head_dim} ({model.n_kv_heads} of keys and values), "
+        f"vocabulary {model.vocab_size}, {model.max_positions} positions"
+    )
+
+
+def _files(manifest: Manifest) -> Iterator[tuple[str, str, str, str]]:
+    for shard in manifest.shards:
+        yield shard.file, f"{shard.size_bytes:,}", str(len(shard.tensors)), shard.sha256
+    if manifest.tokenizer is not None:
+        entry = manifest.tokenizer
+        yield str(entry["file"]), f"{entry['size_bytes']:,}", "", str(entry["sha256"])
