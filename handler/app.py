@@ -8,15 +8,15 @@ which does not.
 from typing import Any
 
 from quickthaw.handler.config import HandlerConfig, keep_blas_single_threaded
+from quickthaw.handler.timeline import Timeline
 
+_timeline = Timeline()
 keep_blas_single_threaded()
 
 # Only now: these import numpy, which reads the environment then.
 from quickthaw.handler.function import Context, Function  # noqa: E402
 from quickthaw.handler.session import Session  # noqa: E402
-from quickthaw.handler.timeline import Timeline  # noqa: E402
 
-_timeline = Timeline()
 _timeline.mark("imports")
 _function = Function(Session.open(HandlerConfig.from_env()), _timeline)
 _timeline.mark("init")

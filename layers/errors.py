@@ -11,6 +11,13 @@ LayersError
 │   └── DiskFullError            no room, or a size limit was hit
 ├── ManifestError                manifest.json is absent, malformed, or describes impossible shards
 │   └── ManifestVersionError     it was written by a newer quickthaw
+├── TokenizerError               a tokenizer cannot be read or written
+│   ├── TokenizerMissingError    the source has none
+│   ├── UnsupportedTokenizerError        it does something that is not implemented
+│   └── TokenizerTablesError     the file of its tables is damaged, or is none
+│       └── TokenizerTablesVersionError  that file has another format version
+├── PromptError                  a prompt is not Unicode text
+│   └── PromptTooLongError       a prompt has more tokens than are allowed
 ├── ChatTemplateError            the model's chat template could not be rendered
 │   ├── ChatRefusedError         the template refuses these messages (its own message says why)
 │   └── BrokenTemplateError      the template is malformed, or reached for what the sandbox forbids

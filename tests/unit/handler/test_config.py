@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+import re
+from pathlib import Path
+
+import pytest
+
+from quickthaw.handler.config import TABLES, HandlerConfig, readme_table, trace_id
+from quickthaw.handler.errors import ConfigurationError
+from quickthaw.layers.errors import LayersConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_defaults() -> None:
+    config = HandlerConfig.from_env({})
+    assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (256, None, 200)
+    assert config.can_stream
+    assert config.layers.shards == Path("shards")
+
+
+def test_every_variable_is_read() -> None:
+    config = HandlerConfig.from_env(
+        {
+            "QUICKTHAW_MAX_TOKENS": "7",
+            "QUICKTHAW_CONTEXT_TOKENS": "9",
+            "QUICKTHAW_DEADLINE_MARGIN_MS": "0",
+            "QUICKTHAW_STREAM": "off",
+            "QUICKTHAW_SHARDS": "/models/x",
+            "HOME": "/ours/is/not/the/only/variable",
+        }
+    )
+    assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (7, 9, 0)
+    assert not config.can_stream
+    assert config.layers.shards == Path("/models/x")
+
+
+def test_an_unknown_variable_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"QUICKTHAW_SHARD='x': allowed are .*QUICKTHAW_SHARDS"):
+        HandlerConfig.from_env({"QUICKTHAW_SHARD": "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("QUICKTHAW_MAX_TOKENS", "0"),
+        ("QUICKTHAW_MAX_TOKENS", "1_0"),
+        ("QUICKTHAW_MAX_TOKENS", "٣"),
+        ("QUICKTHAW_MAX_TOKENS", ""),
+        ("QUICKTHAW_CONTEXT_TOKENS", "all"),
+        ("QUICKTHAW_DEADLINE_MARGIN_MS", "-1"),
+        ("QUICKTHAW_DEADLINE_MARGIN_MS", "1.5"),
+        ("QUICKTHAW_STREAM", "yes"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_is_allowed(name: str, value: str) -> None:
+    allowed = next(variable.allowed for table in TABLES for variable in table if variable.name == name)
+    with pytest.raises(ConfigurationError, match=re.escape(f"{name}: {value!r}: allowed are {allowed}")):
+        HandlerConfig.from_env({name: value})
+
+
+def test_a_bad_value_of_the_layers_is_theirs_to_refuse() -> None:
+    with pytest.raises(LayersConfigError, match="QUICKTHAW_VERIFY"):
+        HandlerConfig.from_env({"QUICKTHAW_VERIFY": "maybe"})
+
+
+def test_every_default_is_an_allowed_value() -> None:
+    for table in TABLES:
+        for variable in table:
+            variable.parse(variable.default)
+
+
+def test_the_trace_is_the_invocations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("_X_AMZN_TRACE_ID", raising=False)
+    assert trace_id() is None
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1-2-3")
+    assert trace_id() == "Root=1-2-3"
+
+
+def test_the_readme_has_the_table() -> None:
+    readme = (ROOT / "README.md").read_text()
+    _, begin, rest = readme.partition("<!-- configuration:begin -->\n")
+    table, end, _ = rest.partition("\n<!-- configuration:end -->")
+    assert begin, "README.md lacks <!-- configuration:begin -->"
+    assert end, "README.md lacks <!-- configuration:end -->"
+    assert table == readme_table(), "put the output of quickthaw.handler.config.readme_table() into README.md"
+
+
+def test_the_environment_is_read_in_config_alone() -> None:
+    for package in ("handler", "layers"):
+        for source in (ROOT / package).glob("*.py"):
+            if source.name not in ("config.py", "cli.py"):  # the command hands its own on to the function
+                assert not re.search(r"os\.(environ|getenv)\b", source.read_text()), source

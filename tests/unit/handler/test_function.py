@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quickthaw.handler.function import Function
+from quickthaw.handler.timeline import Timeline
+from quickthaw.layers.errors import ShardMissingError
+from quickthaw.snapshot import streaming
+from quickthaw.snapshot.streaming import StreamedResponse
+from tests.unit.handler.fakes import EOS, session
+from tests.unit.handler.test_events import http_event
+
+
+class Context:
+    def __init__(self, left_ms: int = 60_000) -> None:
+        self.left_ms = left_ms
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.left_ms
+
+
+@pytest.fixture
+def can_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_is_available", True)
+
+
+def ask(event: object, script: Any = "hi", **options: Any) -> Any:
+    return Function(session(script, **options)[0], Timeline()).answer(event, Context())
+
+
+def ask_http(
+    body: object, path: str = "/v1/completions", script: Any = "hi", **options: Any
+) -> tuple[int, Any]:
+    response = ask(http_event(json.dumps(body), path=path), script, **options)
+    return response["statusCode"], json.loads(response["body"])
+
+
+def sse(stream: StreamedResponse | str) -> list[Any]:
+    text = stream if isinstance(stream, str) else b"".join(stream).rpartition(bytes(8))[2].decode()
+    events = text.removesuffix("\n\n").split("\n\n")
+    assert events.pop() == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def test_a_direct_answer() -> None:
+    assert ask({"prompt": "?"}) == {
+        "text": "hi",
+        "token_ids": [*b"hi", EOS],
+        "finish_reason": "stop",
+        "model": "bytes",
+        "engine": "scripted",
+        "usage": {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4},
+    }
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_a_direct_stream() -> None:
+    *tokens, last = sse(ask({"prompt": "?", "stream": True}))
+    assert tokens == [
+        {"token_id": ord("h"), "text": "h"},
+        {"token_id": ord("i"), "text": "i"},
+        {"token_id": EOS, "text": ""},
+    ]
+    assert last == {
+        "finish_reason": "stop",
+        "model": "bytes",
+        "engine": "scripted",
+        "usage": {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4},
+    }
+
+
+def test_a_stream_where_nothing_streams_is_the_whole_answer() -> None:
+    assert ask({"prompt": "?", "stream": True}) == ask({"prompt": "?"})
+    body = {"prompt": "?", "stream": True}
+    response = ask(http_event(json.dumps(body)))
+    assert response["headers"]["content-type"] == "text/event-stream"
+    assert "".join(chunk["choices"][0]["text"] for chunk in sse(response["body"])) == "hi"
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_streaming_may_be_switched_off() -> None:
+    assert isinstance(ask({"prompt": "?", "stream": True}), StreamedResponse)
+    assert isinstance(ask({"prompt": "?", "stream": True}, environ={"QUICKTHAW_STREAM": "off"}), dict)
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_the_first_token_is_on_its_way_before_the_second_is_computed() -> None:
+    fake, engine = session("abc")
+    stream: Iterator[bytes] = iter(
+        Function(fake, Timeline()).answer({"prompt": "?", "stream": True}, Context())
+    )
+    assert b'"text":"a"' in next(stream)
+    assert len(engine.calls) == 1
+    stream.close()  # type: ignore[attr-defined]
+    assert len(engine.calls) == 1
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_an_error_before_the_first_token_is_an_ordinary_one() -> None:
+    for is_streamed in (False, True):
+        answer = ask({"prompt": "?", "stream": is_streamed}, [ShardMissingError("no file", where="/x")])
+        assert answer["statusCode"] == 500
+        assert answer["error"] == {
+            "message": "no file: /x",
+            "type": "server_error",
+            "param": None,
+            "code": "model_unavailable",
+        }
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_an_error_after_the_first_token_ends_the_stream_with_an_event() -> None:
+    stream = iter(ask({"prompt": "?", "stream": True}, [65, ShardMissingError("no file")]))
+    next(stream)
+    assert json.loads(next(stream).removeprefix(b"data: "))["error"]["message"] == "no file"
+    with pytest.raises(ShardMissingError):
+        next(stream)
+
+
+def test_an_unforeseen_error_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    answer = ask({"prompt": "?"}, [KeyError("secret")])
+    assert answer["statusCode"] == 500
+    assert "secret" not in json.dumps(answer)
+    assert "KeyError: 'secret'" in caplog.text
+
+
+def test_the_deadline_leaves_time_to_answer() -> None:
+    function = Function(session("hi")[0], Timeline())
+    answer = function.answer({"prompt": "?"}, Context(left_ms=100))
+    assert (answer["finish_reason"], answer["token_ids"]) == ("deadline", [])
+    response = function.answer(http_event('{"prompt": "?"}'), Context(left_ms=100))
+    assert json.loads(response["body"])["choices"][0]["finish_reason"] == "length"
+
+
+def test_the_start_is_reported_once_after_the_first_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    function = Function(session("hi")[0], Timeline())
+    function.answer({"prompt": ""}, Context())
+    assert capsys.readouterr().out == ""
+    function.answer({"prompt": "?"}, Context())
+    line = json.loads(capsys.readouterr().out)
+    assert line["quickthaw"] == "start"
+    assert (line["engine"], line["bytes_read"]) == ("scripted", 2)
+    assert {"event", "first token", "embedding"} <= {phase["name"] for phase in line["phases"]}
+    function.answer({"prompt": "?"}, Context())
+    assert capsys.readouterr().out == ""
+
+
+# --- OpenAI's shapes ---
+
+
+def test_a_completion() -> None:
+    status, body = ask_http({"model": "bytes", "prompt": "?", "temperature": 0, "max_tokens": 1})
+    assert status == 200
+    assert body.pop("id").startswith("cmpl-")
+    assert isinstance(body.pop("created"), int)
+    assert body == {
+        "object": "text_completion",
+        "model": "bytes",
+        "choices": [{"index": 0, "text": "h", "logprobs": None, "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+
+
+def test_a_chat_completion() -> None:
+    messages = [{"role": "user", "content": "?"}]
+    status, body = ask_http({"messages": messages, "max_completion_tokens": 9}, "/v1/chat/completions")
+    assert status == 200
+    assert body.pop("id").startswith("chatcmpl-")
+    assert isinstance(body.pop("created"), int)
+    message = {"role": "assistant", "content": "hi", "refusal": None}
+    assert body == {
+        "object": "chat.completion",
+        "model": "bytes",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+    }
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_a_chat_stream() -> None:
+    body = {
+        "messages": [{"role": "user", "content": "?"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    chunks = sse(ask(http_event(json.dumps(body), path="/v1/chat/completions")))
+    assert len({(chunk["id"], chunk["created"]) for chunk in chunks}) == 1
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    usage = chunks.pop()
+    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 3)
+    assert all(chunk["usage"] is None for chunk in chunks)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    assert choices[0]["delta"] == {"role": "assistant", "content": "h"}
+    assert [choice["delta"].get("content") for choice in choices] == ["h", "i", "", None]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, None, "stop"]
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_a_completion_stream() -> None:
+    chunks = sse(ask(http_event('{"prompt": "?", "stream": true}')))
+    assert {chunk["object"] for chunk in chunks} == {"text_completion"}
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["h", "i", "", ""]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, None, "stop"]
+    assert "usage" not in chunks[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/healthz", 200),
+        ("HEAD", "/healthz", 200),
+        ("GET", "/v1/models", 200),
+        ("GET", "/v1/models/bytes", 200),
+        ("GET", "/v1/models/other", 404),
+        ("POST", "/v1/models", 405),
+        ("GET", "/v1/completions", 405),
+        ("GET", "/", 404),
+        ("POST", "/v1/embeddings", 404),
+    ],
+)
+def test_routes(method: str, path: str, status: int) -> None:
+    response = ask(http_event(None, method=method, path=path))
+    assert response["statusCode"] == status
+    if method != "HEAD":
+        assert ("error" in json.loads(response["body"])) == (status != 200)
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({"prompt": "?", "model": "gpt-4"}, "model", "model_not_found"),
+        ({}, "prompt", "invalid_value"),
+        ({"prompt": ""}, "prompt", "invalid_value"),
+        ({"prompt": "x" * 1_000_000}, "prompt", "context_length_exceeded"),
+        ({"prompt": "?", "max_tokens": "7"}, "max_tokens", "invalid_value"),
+        ({"prompt": "?", "n": 3}, "n", "unsupported_parameter"),
+        ({"prompt": "?", "promt": 3}, "promt", "unknown_parameter"),
+    ],
+)
+def test_bad_requests_name_the_field(body: dict[str, object], param: str, code: str) -> None:
+    status, answer = ask_http(body)
+    assert status == (404 if param == "model" else 400)
+    assert (answer["error"]["param"], answer["error"]["code"]) == (param, code)
+    assert answer["error"]["type"] == "invalid_request_error"
+
+
+def test_both_names_for_the_length_are_one_too_many() -> None:
+    messages = [{"role": "user", "content": "?"}]
+    body = {"messages": messages, "max_tokens": 1, "max_completion_tokens": 1}
+    assert ask_http(body, "/v1/chat/completions")[1]["error"]["param"] == "max_tokens"
+
+
+def test_what_the_chat_template_refuses_is_the_callers_mistake() -> None:
+    body = {"messages": [{"role": "user", "content": "?"}]}
+    chat = "{{ raise_exception('roles must alternate') }}"
+    status, answer = ask_http(body, "/v1/chat/completions", chat=chat)
+    assert status == 400
+    assert "roles must alternate" in answer["error"]["message"]
+
+
+# --- anything at all ---
+
+json_value = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = [
+    "prompt",
+    "max_tokens",
+    "temperature",
+    "stop",
+    "stream",
+    "requestContext",
+    "body",
+    "rawPath",
+    "httpMethod",
+]
+
+
+@settings(max_examples=200)
+@given(json_value | st.dictionaries(st.sampled_from(FIELDS), json_value, max_size=4))
+def test_no_event_breaks_the_function(event: object) -> None:
+    function = Function(session("hi")[0], Timeline())
+    answer = function.answer(event, Context())
+    json.dumps(answer)
+    assert "token_ids" in answer or 400 <= answer["statusCode"] < 500
+
+
+def test_200_requests_leave_nothing_behind() -> None:
+    fake, _ = session([65] * 1000)
+    function = Function(fake, Timeline())
+    for _ in range(200):
+        assert function.answer({"prompt": "?", "max_tokens": 5}, Context())["finish_reason"] == "length"
+    assert fake.take_spans() == []
