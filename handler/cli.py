@@ -33,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
         return _READER_GONE
     except Exception as exc:
-        from quickthaw.handler.errors import exit_code
+        from quickthaw.handler.errors import outcome
 
         if arguments.debug:
             traceback.print_exc()
         print(f"quickthaw: {exc}", file=sys.stderr)
-        return exit_code(exc)
+        return outcome(exc).exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -150,9 +150,22 @@ def _ignore(text: str) -> None:
 
 
 def _shard(arguments: argparse.Namespace) -> int:
+    from quickthaw.layers.progress import for_terminal
     from quickthaw.layers.split import split
 
-    split(arguments.source, arguments.out, dtype=arguments.dtype, force=arguments.force)
+    report = split(
+        arguments.source,
+        arguments.out,
+        dtype=arguments.dtype,
+        force=arguments.force,
+        progress=for_terminal(arguments.source),
+    )
+    verb = "already holds" if report.was_whole else "now holds"
+    manifest = report.manifest
+    print(
+        f"{report.out} {verb} {manifest.name} in {manifest.dtype}: "
+        f"{len(manifest.shards)} shards, {report.size_bytes:,} bytes"
+    )
     return 0
 
 

@@ -4,6 +4,7 @@
 from typing import Any
 
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
+
 from quickthaw.snapshot.streaming import StreamedResponse
 
 

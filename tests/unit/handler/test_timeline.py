@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
 from quickthaw.handler.timeline import Phase, Timeline, private_mib
 from quickthaw.snapshot import marks
 
