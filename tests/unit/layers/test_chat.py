@@ -6,10 +6,10 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from quickthaw.layers.chat import ChatTemplate, prepare
 from quickthaw.layers.chat_program import Declined, run
 from quickthaw.layers.errors import BrokenTemplateError, ChatRefusedError, ChatTemplateError
-
 from tests.unit.layers.chat_templates import LLAMA2, MISTRAL, QWEN2, SMOLLM2, TEMPLATES
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -48,7 +48,7 @@ def outcome(template: ChatTemplate, messages: object, add_generation_prompt: boo
 def test_a_program_prints_what_jinja2_prints_or_declines(
     name: str, messages: list[dict[str, object]], add_generation_prompt: bool
 ) -> None:
-    variables = {**SPECIAL_TOKENS, "messages": messages, "tools": None, "documents": None}
+    variables: dict[str, object] = {**SPECIAL_TOKENS, "messages": messages, "tools": None, "documents": None}
     variables["add_generation_prompt"] = add_generation_prompt
     try:
         prepared = run(PROGRAMS[name], variables)
