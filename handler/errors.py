@@ -136,6 +136,7 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     layers.TokenizerTablesVersionError: _broken(_DATA),
     layers.PromptError: _refused(code="invalid_value"),
     layers.PromptTooLongError: _refused(code="context_length_exceeded"),
+    layers.LogitsError: _broken(_DATA),
     layers.ChatTemplateError: _broken(_DATA),
     layers.ChatRefusedError: _refused(code="invalid_value"),
     layers.BrokenTemplateError: _broken(_DATA),

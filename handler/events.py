@@ -51,7 +51,12 @@ class HttpEvent:
     def __init__(self, event: Mapping[str, Any]) -> None:
         http = event["requestContext"]["http"]
         self.method = str(http.get("method", "")).upper()
-        self.path = str(event.get("rawPath") or http.get("path") or "/").rstrip("/") or "/"
+        path = str(event.get("rawPath") or http.get("path") or "/")
+        # API Gateway puts the name of a stage before the path, unless it is the default one.
+        stage = f"/{event['requestContext'].get('stage')}/"
+        self.path = (path.removeprefix(stage.rstrip("/")) if path.startswith(stage) else path).rstrip(
+            "/"
+        ) or "/"
         self._event = event
 
     def body(self) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ LayersError
 │       └── TokenizerTablesVersionError  that file has another format version
 ├── PromptError                  a prompt is not Unicode text
 │   └── PromptTooLongError       a prompt has more tokens than are allowed
+├── LogitsError                  an engine computed something that is no number
 ├── ChatTemplateError            the model's chat template could not be rendered
 │   ├── ChatRefusedError         the template refuses these messages (its own message says why)
 │   └── BrokenTemplateError      the template is malformed, or reached for what the sandbox forbids
@@ -134,6 +135,10 @@ class PromptTooLongError(PromptError):
             found=f"at least {fewest_tokens}",
             advice="shorten it",
         )
+
+
+class LogitsError(LayersError):
+    """An engine computed logits that are no numbers: damaged weights, or an overflow."""
 
 
 class ChatTemplateError(LayersError):

@@ -13,8 +13,11 @@ import os
 import numpy as np
 import numpy.typing as npt
 
+from quickthaw.layers.errors import LogitsError
+
 Logits = npt.NDArray[np.float32]
 
+_ADVICE = "verify the shard set with `quickthaw inspect --verify`"
 _MASK = (1 << 64) - 1
 
 
@@ -56,7 +59,10 @@ class Sampler:
         """The next token's id; of equal largest logits greedy takes the lowest id.
 
         Shapes: `logits` (vocab,) f32.
+        Raises: `LogitsError` when the largest is no finite number; -inf elsewhere is a token that cannot be.
         """
+        if not np.isfinite(logits.max()):
+            raise LogitsError("the engine computed no usable logits", found=logits.max(), advice=_ADVICE)
         if self._random is None:
             return int(logits.argmax())
         probabilities = self.probabilities(logits)

@@ -21,9 +21,7 @@ def reference(logits: Logits, temperature: float, top_k: int | None, top_p: floa
     if top_p is not None:
         processors.append(TopPLogitsWarper(top_p))
     # f64, so that a cumulative sum near top_p rounds alike.
-    scores = processors(
-        torch.zeros((1, 1), dtype=torch.long), torch.from_numpy(logits.astype(np.float64))[None]
-    )
+    scores = processors(torch.LongTensor([[0]]), torch.from_numpy(logits.astype(np.float64))[None])
     return torch.softmax(scores, dim=-1)[0]
 
 

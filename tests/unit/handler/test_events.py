@@ -62,6 +62,12 @@ def test_method_and_path() -> None:
     assert parsed_http(path="/").path == "/"
 
 
+def test_a_stage_is_no_part_of_the_path() -> None:
+    context = {"stage": "prod", "http": {"method": "GET", "path": "/prod/healthz"}}
+    assert parsed_http(path="/prod/healthz", requestContext=context).path == "/healthz"
+    assert parsed_http(path="/production", requestContext=context).path == "/production"
+
+
 def test_a_plain_body_and_a_base64_one() -> None:
     text = json.dumps({"prompt": "é"})
     assert parsed_http(text).body() == {"prompt": "é"}

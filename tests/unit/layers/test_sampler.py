@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
+from quickthaw.layers.errors import LogitsError
 from quickthaw.layers.sampler import RandomNumbers, Sampler
 
 logits_strategy = arrays(np.float32, st.integers(1, 40), elements=st.floats(-30, 30, width=16))
@@ -98,6 +100,13 @@ def test_a_removed_token_is_never_drawn() -> None:
     logits = np.array([-np.inf, 1.0, -np.inf, 1.0, -np.inf], dtype=np.float32)
     sampler = Sampler(1.0, seed=3)
     assert {sampler.sample(logits) for _ in range(200)} == {1, 3}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_are_refused(bad: float, temperature: float) -> None:
+    with pytest.raises(LogitsError, match="no usable logits"):
+        Sampler(temperature).sample(np.array([0, bad, 1], np.float32))
 
 
 def test_sampling_imports_no_random_module() -> None:
