@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 import transformers
 
@@ -33,15 +32,19 @@ def of_smollm2() -> Continuation:
     return _continue(model, greedy.SMOLLM2_PROMPT)
 
 
-def _continue(model: torch.nn.Module, prompt_ids: Sequence[int]) -> Continuation:
-    step, past, found = torch.tensor([list(prompt_ids)]), None, []
-    with torch.no_grad():
-        for _ in range(greedy.N_TOKENS):
-            result = model(step, past_key_values=past, use_cache=True)
-            past, logits = result.past_key_values, result.logits[0, -1]
-            found.append(logits.numpy())
-            step = logits.argmax().reshape(1, 1)
-    return greedy.summary(np.stack(found))
+def _continue(model: transformers.PreTrainedModel, prompt_ids: Sequence[int]) -> Continuation:
+    prompt = torch.tensor([list(prompt_ids)])
+    result = model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        max_new_tokens=greedy.N_TOKENS,
+        do_sample=False,
+        eos_token_id=-1,  # never: the comparison goes on beyond the end of an answer
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return greedy.summary(torch.cat(result.logits).numpy())
 
 
 def _main() -> None:
