@@ -74,8 +74,8 @@ def run_cold_start(
     event: Mapping[str, object],
     environ: Mapping[str, str],
     timeout_s: float,
-    on_text: Callable[[str], None],
-    on_log: Callable[[str], None],
+    on_text: Callable[[str], object],
+    on_log: Callable[[str], object],
     handler: str = HANDLER,
 ) -> ColdStart:
     """Start the function in a new process, ask it `event`, end the process.
@@ -99,7 +99,7 @@ def run_cold_start(
 class _Log:
     """The function's output: its line about the start is kept, the rest passed on."""
 
-    def __init__(self, on_log: Callable[[str], None]) -> None:
+    def __init__(self, on_log: Callable[[str], object]) -> None:
         self._on_log = on_log
         self.start_line: dict[str, Any] = {}
         self.has_start_line = Event()

@@ -98,12 +98,13 @@ def _read_line(source: BinaryIO, *, may_end: bool = False) -> str:
 
 def _read_headers(source: BinaryIO) -> dict[str, str]:
     headers: dict[str, str] = {}
-    while line := _read_line(source):
+    for _ in range(_MAX_HEADERS):
+        line = _read_line(source)
+        if not line:
+            return headers
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
-        if len(headers) > _MAX_HEADERS:
-            raise WireError(f"more than {_MAX_HEADERS} headers")
-    return headers
+    raise WireError(f"more than {_MAX_HEADERS} headers")
 
 
 def _read_exactly(source: BinaryIO, size_bytes: int) -> bytes:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import IO
 
 from quickthaw.snapshot.errors import FunctionExitedError, FunctionTimeoutError
@@ -26,7 +26,7 @@ class Instance:
         self,
         handler: str,
         environ: Mapping[str, str],
-        on_output: Callable[[str], None],
+        on_output: Callable[[str], object],
         *,
         task_root: str | None = None,
         bootstrap: str = _BOOTSTRAP,
@@ -73,7 +73,7 @@ class Instance:
         """
         return self._api.wait_ready(timeout_s)
 
-    def invoke(self, event: bytes, timeout_s: float) -> Iterator[Chunk]:
+    def invoke(self, event: bytes, timeout_s: float) -> Generator[Chunk, None, None]:
         """Send one event and yield its answer. To close the iterator early is to hang up on the function.
 
         Raises: FunctionError; at the deadline FunctionTimeoutError, and the process has been killed.
@@ -99,7 +99,7 @@ class Instance:
         self._api.fail(FunctionExitedError("Runtime.ExitError", f"Runtime exited {_describe_exit(status)}"))
 
 
-def _read_lines(output: IO[bytes], on_output: Callable[[str], None]) -> None:
+def _read_lines(output: IO[bytes], on_output: Callable[[str], object]) -> None:
     with output:
         for line in output:
             on_output(line.decode("utf-8", "replace"))
