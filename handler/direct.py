@@ -7,7 +7,7 @@
     {"text", "token_ids", "finish_reason", "model", "engine", "usage"}
 
 Streamed, there is {"token_id", "text"} for each token, then one object with the rest. What fails before the
-first token is answered with {"statusCode", "error": {"message", "type", "param", "code"}}.
+first token is answered with {"error": {"message", "type", "param", "code"}}.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class DirectEvent:
 
     def error(self, exc: Exception) -> Any:
         """What went wrong, as an answer: Lambda would send a raised exception with its stack trace."""
-        return {"statusCode": outcome(exc).status, **error_body(exc)}
+        return error_body(exc)
 
 
 class HttpEvent:

@@ -57,7 +57,7 @@ def test_it_answers_under_either_runtime(instance: Instance) -> None:
     assert len(answer["token_ids"]) == 4
     assert (answer["finish_reason"], answer["usage"]["prompt_tokens"]) == ("length", 3)
     assert json.loads(invoke(instance, EVENT)) == answer
-    assert json.loads(invoke(instance, {"prompt": [-1]}))["statusCode"] == 400
+    assert json.loads(invoke(instance, {"prompt": [-1]}))["error"]["param"] == "prompt[0]"
 
 
 def test_a_stream_says_what_an_answer_says(instance: Instance) -> None:

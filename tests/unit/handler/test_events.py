@@ -128,4 +128,4 @@ def test_a_direct_stream_and_a_direct_error() -> None:
     stream = event.stream([{"a": 1}])
     assert stream.content_type == "text/event-stream"
     assert list(stream) == [b'data: {"a":1}\n\n', b"data: [DONE]\n\n"]
-    assert event.error(FieldError("a", "b", "c"))["statusCode"] == 400
+    assert event.error(FieldError("a", "b", "c"))["error"]["param"] == "a"
