@@ -7,15 +7,13 @@ inside a phase: one layer, one shard. The marks that the bootstrap made before t
 first.
 """
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from time import monotonic_ns
+from typing import NamedTuple
 
 from quickthaw.snapshot.marks import marks
 
 
-@dataclass(frozen=True, slots=True)
-class Phase:
+class Phase(NamedTuple):
     """A stretch of time on the monotonic clock, and how many bytes of files it read or mapped."""
 
     name: str
@@ -59,7 +57,7 @@ class Timeline:
         """Everything about this start, for one line of the log."""
         return {
             "quickthaw": "start",
-            "phases": [asdict(phase) for phase in self.phases()],
+            "phases": [phase._asdict() for phase in self.phases()],
             "bytes_read": bytes_read,
             "major_faults": major_faults(),
             "private_mib": private_mib(),
@@ -75,13 +73,14 @@ def major_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
-def private_mib(status: Path = Path("/proc/self/status")) -> float | None:
+def private_mib(status: str = "/proc/self/status") -> float | None:
     """Resident memory of this process alone, in MiB: what is mapped from files is the page cache's.
 
     None where the kernel does not say (not Linux). Source: proc_pid_status(5), RssAnon.
     """
     try:
-        lines = status.read_text().splitlines()
+        with open(status) as file:
+            lines = file.readlines()
     except OSError:
         return None
     kib = next((line.split()[1] for line in lines if line.startswith("RssAnon:")), None)

@@ -3,13 +3,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from quickthaw.snapshot.errors import BootstrapError
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotConfig:
+class SnapshotConfig(NamedTuple):  # dataclasses would cost 7 ms of every start
     """What the bootstrap needs to know."""
 
     handler: str  # package.module.function

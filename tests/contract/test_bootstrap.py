@@ -130,7 +130,7 @@ def test_a_function_is_killed_at_its_deadline(tmp_path: Path, bootstrap: str) ->
 def test_init_that_takes_too_long(tmp_path: Path) -> None:
     (tmp_path / "handler.py").write_text("import time\ntime.sleep(60)\n")
     with (
-        Instance("handler.handle", os.environ, [].append, task_root=str(tmp_path)) as instance,
+        Instance("handler.handle", os.environ, print, task_root=str(tmp_path)) as instance,
         pytest.raises(FunctionInitError, match=r"timed out after 0\.25 seconds"),
     ):
         instance.wait_ready(0.25)

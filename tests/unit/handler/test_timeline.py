@@ -75,8 +75,8 @@ def test_private_memory_counts_no_mapped_file(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text("VmRSS:\t  900000 kB\nRssAnon:\t   20480 kB\nRssFile:\t  879520 kB\n")
 
-    assert private_mib(status) == 20.0
+    assert private_mib(str(status)) == 20.0
 
 
 def test_private_memory_is_unknown_without_proc(tmp_path: Path) -> None:
-    assert private_mib(tmp_path / "absent") is None
+    assert private_mib(str(tmp_path / "absent")) is None
