@@ -4,14 +4,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= .demo
+BENCH ?= .bench
 A ?=
 
+SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test check parity bench dev clean
+.PHONY: help demo test check parity bench bench-large dev clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO)/installed ## split SmolLM2-135M, start the function cold, stream an answer, show where the time went
 	$(DEMO)/bin/quickthaw shard smollm2 $(DEMO)/smollm2
@@ -28,16 +30,19 @@ check: $(VENV)/installed ## format, lint, types
 parity: $(VENV)/installed-parity ## compare with transformers, live (installs torch)
 	$(VENV)/bin/python -m pytest tests/parity $(A)
 
-bench: $(VENV)/installed-bench ## measure against import numpy, llama.cpp, transformers (builds llama-cpp-python: minutes)
-	$(VENV)/bin/python -m tests.bench.first_token $(A)
+bench: $(BENCH)/installed ## measure against numpy, llama.cpp, transformers (builds llama-cpp-python: minutes)
+	$(BENCH)/bin/python -m tests.bench.first_token $(A)
+
+bench-large: $(BENCH)/installed ## private memory with a 7B-shaped shard set (writes 13 GiB)
+	$(BENCH)/bin/python -m tests.bench.memory $(A)
 
 dev: $(VENV)/installed ## an environment to work in
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO) build *.egg-info
+	rm -rf $(VENV) $(DEMO) $(BENCH) build *.egg-info
 
 # The demo and the benchmarks use a plain install, as users have it; development uses links to the sources.
-$(DEMO)/installed: pyproject.toml $(wildcard handler/*.py layers/*.py layers/*.bin snapshot/*.py snapshot/host/*.py)
+$(DEMO)/installed: pyproject.toml $(SOURCES)
 	$(PYTHON) -m venv $(DEMO)
 	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check '.[shard]'
 	touch $@
@@ -51,6 +56,7 @@ $(VENV)/installed-parity: $(VENV)/installed
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev,parity]' --config-settings editable_mode=strict
 	touch $@
 
-$(VENV)/installed-bench: $(VENV)/installed-parity
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check llama-cpp-python==0.3.36
+$(BENCH)/installed: pyproject.toml $(SOURCES)
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[shard,bench]'
 	touch $@
