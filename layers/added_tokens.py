@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from os.path import commonprefix
-
-from quickthaw.layers.tokenizer_spec import AddedToken
+from typing import NamedTuple
 
 # Unicode's White_Space, which Python's str.strip() exceeds by U+001C to U+001F.
 WHITE_SPACE = (
@@ -16,18 +14,29 @@ WHITE_SPACE = (
 )
 
 
+class AddedToken(NamedTuple):
+    """A token that is found in the text before anything else is done to it."""
+
+    id: int
+    content: str
+    special: bool = False  # left out of decoded text, if wished
+    normalized: bool = False  # found in the normalized text instead
+    lstrip: bool = False  # takes the white space before it along
+    rstrip: bool = False  # … and after it
+
+
 class AddedTokens:
     """Added tokens to look for. A regular expression of them all would compile for milliseconds."""
 
     def __init__(self, tokens: Sequence[AddedToken]) -> None:
         self._tokens = {token.content: token for token in tokens}
-        # First character → what all tokens that begin with it begin with, and their lengths, longest first.
-        self._families: dict[str, tuple[str, list[int]]] = {}
-        for first in {content[0] for content in self._tokens}:
-            family = [content for content in self._tokens if content[0] == first]
-            lengths = sorted({len(content) for content in family}, reverse=True)
-            self._families[first] = (commonprefix(family), lengths)
-        self._firsts = f"[{''.join(map(re.escape, self._families))}]"
+        # What tokens begin with, two characters or all of a shorter one → the lengths to try, longest first.
+        self._lengths: dict[str, list[int]] = {}
+        for content in sorted(self._tokens, key=len, reverse=True):
+            lengths = self._lengths.setdefault(content[:2], [])
+            if len(content) not in lengths:
+                lengths.append(len(content))
+        self._firsts = {head[0] for head in self._lengths}
 
     def split(self, text: str) -> Iterator[tuple[int, str | AddedToken]]:
         """The added tokens and the stretches between them, each with the place where it begins."""
@@ -46,19 +55,18 @@ class AddedTokens:
             yield end, text[end:]
 
     def _matches(self, text: str) -> Iterator[tuple[int, AddedToken]]:
-        if not any(first in text for first in self._families):
+        if not any(first in text for first in self._firsts):
             return
         end = 0
-        for candidate in re.finditer(self._firsts, text):
+        for candidate in re.finditer(f"[{''.join(map(re.escape, self._firsts))}]", text):
             start = candidate.start()
             if start >= end and (token := self._match_at(text, start)):
                 yield start, token
                 end = start + len(token.content)
 
     def _match_at(self, text: str, start: int) -> AddedToken | None:
-        prefix, lengths = self._families[text[start]]
-        if text.startswith(prefix, start):
-            for length in lengths:
+        for head in (text[start : start + 2], text[start]):
+            for length in self._lengths.get(head, ()):
                 if token := self._tokens.get(text[start : start + length]):
                     return token
         return None

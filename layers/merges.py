@@ -8,7 +8,7 @@ Source: Sennrich et al. 2016; ties go to the leftmost pair, as in the `tokenizer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from quickthaw.layers.tokenizer_tables import pair_home
 
@@ -27,9 +27,8 @@ class Merges:
         self._ranks = ranks
         self._n_homes = n_homes
 
-    def _rank(self, left: int, right: int) -> int:
+    def _rank(self, pair: int) -> int:
         """The rank of a pair, or -1: this is the innermost loop, an exception or None would cost more."""
-        pair = left << 32 | right
         slot = pair_home(pair, self._n_homes)
         while entry := self._ranks[slot]:
             if self._pairs[entry - 1] == pair:
@@ -44,27 +43,27 @@ class Merges:
         tokens = [*word, -1]
         following = list(range(1, n_symbols + 1))
         preceding = list(range(-1, n_symbols))
-        heap = [
-            rank << _POSITION_BITS | left
-            for left, right in enumerate(range(1, n_symbols))
-            if (rank := self._rank(tokens[left], tokens[right])) >= 0
-        ]
+        ranks: dict[int, int] = {}  # looked up before: a long word is full of the same pairs
+        heap: list[int] = []
 
         def offer(left: int, right: int) -> None:
-            if tokens[left] >= 0 and tokens[right] >= 0:
-                rank = self._rank(tokens[left], tokens[right])
-                if rank >= 0:
-                    heappush(heap, rank << _POSITION_BITS | left)
+            pair = tokens[left] << 32 | tokens[right]
+            if pair < 0:
+                return
+            rank = ranks.get(pair)
+            if rank is None:
+                rank = ranks[pair] = self._rank(pair)
+            if rank >= 0:
+                heappush(heap, rank << _POSITION_BITS | left)
 
-        heapify(heap)
+        for left in range(n_symbols - 1):
+            offer(left, left + 1)
         while heap:
             entry = heappop(heap)
             rank, left = entry >> _POSITION_BITS, entry & _POSITION_MASK
-            if tokens[left] < 0:
-                continue  # became part of its left neighbour
             right = following[left]
             if self._pairs[rank] != tokens[left] << 32 | tokens[right]:
-                continue  # one of the two has grown since
+                continue  # one of the two has grown since, or became part of the other
             tokens[left], tokens[right] = self._merged[rank], -1
             following[left] = beyond = following[right]
             preceding[beyond] = left

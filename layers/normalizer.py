@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from quickthaw.layers.pretokenizer import SPACE
 from quickthaw.layers.unicode_classes import to_nfc
 
 
-@dataclass(frozen=True, slots=True)
-class Normalizer:
+class Normalizer(NamedTuple):
     """A model's normalizer; by default it changes nothing."""
 
     nfc: bool = False
@@ -24,3 +23,6 @@ class Normalizer:
         if self.prepends_space and text:
             text = SPACE + text
         return text.replace(" ", SPACE) if self.writes_spaces else text
+
+
+PLAIN = Normalizer()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Literal
 
 from quickthaw.layers.unicode_classes import classes_of
 
@@ -43,6 +44,11 @@ SENTENCEPIECE_SPLITS = {
     "before_spaces": f"{SPACE}*[^{SPACE}]+|{SPACE}+",  # before each run of spaces
     "before_each_space": f"{SPACE}[^{SPACE}]*|[^{SPACE}]+",
 }
+
+
+# A Metaspace pre-tokenizer writes spaces as ▁ and puts one before each stretch of text between added tokens,
+# before the first only, or before none; and never where there is a space already.
+Metaspace = Literal["always", "first", "never"]
 
 
 def word_splitter(split: str) -> Callable[[str], list[bytes]]:

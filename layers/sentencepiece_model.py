@@ -18,9 +18,11 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from quickthaw.layers.added_tokens import AddedToken
 from quickthaw.layers.errors import TokenizerError, UnsupportedTokenizerError
 from quickthaw.layers.normalizer import Normalizer
-from quickthaw.layers.tokenizer_spec import AddedToken, Metaspace, TokenizerSpec
+from quickthaw.layers.pretokenizer import Metaspace
+from quickthaw.layers.tokenizer_spec import TokenizerSpec
 
 _BPE = 2
 _Field = int | bytes

@@ -10,16 +10,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quickthaw.layers.added_tokens import AddedTokens
+from quickthaw.layers.added_tokens import AddedToken, AddedTokens
 from quickthaw.layers.errors import PromptError, PromptTooLongError
 from quickthaw.layers.normalizer import Normalizer
-from quickthaw.layers.pretokenizer import SPACE, word_splitter
+from quickthaw.layers.pretokenizer import SPACE, Metaspace, word_splitter
 from quickthaw.layers.token_stream import ByteLevelStream, SentencePieceStream, TokenStream
-from quickthaw.layers.tokenizer_spec import AddedToken, Metaspace
 from quickthaw.layers.tokenizer_tables import TokenizerTables
 from quickthaw.layers.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Tokenizer:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from quickthaw.layers.added_tokens import AddedToken
 from quickthaw.layers.errors import TokenizerError, TokenizerMissingError, UnsupportedTokenizerError
 from quickthaw.layers.normalizer import Normalizer
 from quickthaw.layers.sentencepiece_model import Piece, PieceType, sentencepiece_spec
-from quickthaw.layers.tokenizer_spec import AddedToken, TokenizerSpec
+from quickthaw.layers.tokenizer_spec import TokenizerSpec
 
 
 class _Pre(NamedTuple):

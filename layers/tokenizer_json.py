@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from quickthaw.layers.added_tokens import AddedToken
 from quickthaw.layers.errors import TokenizerError, TokenizerMissingError, UnsupportedTokenizerError
 from quickthaw.layers.normalizer import Normalizer
-from quickthaw.layers.pretokenizer import EXPRESSIONS, SPACE
+from quickthaw.layers.pretokenizer import EXPRESSIONS, SPACE, Metaspace
 from quickthaw.layers.sentencepiece_model import read_model
-from quickthaw.layers.tokenizer_spec import AddedToken, Metaspace, TokenizerSpec
+from quickthaw.layers.tokenizer_spec import TokenizerSpec
 
 _FLAGS = ("special", "normalized", "lstrip", "rstrip")
 _BYTES_TO_TEXT = [

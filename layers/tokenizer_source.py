@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quickthaw.layers.added_tokens import AddedToken
 from quickthaw.layers.errors import TokenizerError, UnsupportedTokenizerError
 from quickthaw.layers.merges import Merges
 from quickthaw.layers.pretokenizer import SPACE
 from quickthaw.layers.tokenizer_gguf import read_gguf
 from quickthaw.layers.tokenizer_json import read_directory
-from quickthaw.layers.tokenizer_spec import AddedToken, TokenizerSpec, byte_alphabet
+from quickthaw.layers.tokenizer_spec import TokenizerSpec, byte_alphabet
 from quickthaw.layers.tokenizer_tables import (
     ABSENT,
     fill_slots,
@@ -79,12 +80,12 @@ class _Builder:
         return {
             "kind": spec.kind,
             "split": self._split(),
-            "normalizer": astuple(spec.normalizer),
+            "normalizer": list(spec.normalizer),
             "metaspace": spec.metaspace,
             "strips_space": spec.strips_space,
             "before": list(spec.before),
             "after": list(spec.after),
-            "added": [astuple(self._normalized(token)) for token in spec.added],
+            "added": [list(self._normalized(token)) for token in spec.added],
             "bos_token_id": spec.bos_token_id,
             "eos_token_id": spec.eos_token_id,
             "longest_token_bytes": max(map(len, self._words)),
@@ -199,4 +200,4 @@ class _Builder:
 
     def _normalized(self, token: AddedToken) -> AddedToken:
         content = self._spec.normalizer.apply(token.content) if token.normalized else token.content
-        return replace(token, content=content)
+        return token._replace(content=content)

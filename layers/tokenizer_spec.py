@@ -7,29 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from quickthaw.layers.added_tokens import AddedToken
 from quickthaw.layers.errors import UnsupportedTokenizerError
-from quickthaw.layers.normalizer import Normalizer
+from quickthaw.layers.normalizer import PLAIN, Normalizer
+from quickthaw.layers.pretokenizer import Metaspace
 
 Kind = Literal["byte-level", "sentencepiece"]
-
-# A Metaspace pre-tokenizer writes spaces as ▁ and puts one before each stretch of text between added tokens,
-# before the first only, or before none; and never where there is a space already.
-Metaspace = Literal["always", "first", "never"]
-
-
-@dataclass(frozen=True, slots=True)
-class AddedToken:
-    """A token that is found in the text before anything else is done to it."""
-
-    id: int
-    content: str
-    special: bool = False  # left out of decoded text, if wished
-    normalized: bool = False  # found in the normalized text instead
-    lstrip: bool = False  # takes the white space before it along
-    rstrip: bool = False  # … and after it
-
-
-_PLAIN = Normalizer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +25,7 @@ class TokenizerSpec:
     merges: Sequence[tuple[str, str]]
     added: Sequence[AddedToken] = ()
     ignore_merges: bool = False  # a word that is in the vocabulary is that token, whatever the merges say
-    normalizer: Normalizer = _PLAIN
+    normalizer: Normalizer = PLAIN
     metaspace: Metaspace | None = None
     strips_space: bool = False  # decoded text loses one leading space
     before: Sequence[int] = ()  # tokens that `add_special` puts in front

@@ -27,13 +27,16 @@ import json
 import mmap
 import struct
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quickthaw.layers.errors import TokenizerTablesError, TokenizerTablesVersionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 MAGIC = b"QTHAWTOK"
 VERSION = 1

@@ -23,9 +23,12 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 N_BLOCKS = 0x110000 // 256
 NEW_TO_NFC = 0x80

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import mistral_common
@@ -76,9 +77,7 @@ def sentencepiece_tokenizer(model: str, scheme: str) -> Tokenizer:
         if text[:cut] in ids and text[cut:] in ids
     ]
     pairs = [(left, right) for _, left, right in sorted(merges, key=lambda merge: -merge[0])]
-    tokenizer = Tokenizer(
-        models.BPE(ids, pairs, unk_token="<unk>", fuse_unk=True, byte_fallback=True)  # type: ignore[arg-type]
-    )
+    tokenizer = Tokenizer(models.BPE(ids, pairs, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     name, _, splits = scheme.partition(" ")
     if name == "legacy":
         tokenizer.normalizer = normalizers.Sequence(
@@ -102,10 +101,10 @@ def sentencepiece_tokenizer(model: str, scheme: str) -> Tokenizer:
 
 
 REFERENCES: dict[str, Callable[[], Tokenizer]] = {
-    **{split: lambda split=split: byte_level(split) for split in ("gpt2", "smollm", "llama3", "qwen2")},
+    **{split: partial(byte_level, split) for split in ("gpt2", "smollm", "llama3", "qwen2")},
     **{
-        f"mistral {scheme}": lambda scheme=scheme: sentencepiece_tokenizer(MISTRAL_MODELS[0], scheme)
+        f"mistral {scheme}": partial(sentencepiece_tokenizer, MISTRAL_MODELS[0], scheme)
         for scheme in ("legacy", "first", "always", "never", "first split", "always split")
     },
-    "mistral-v3 legacy": lambda: sentencepiece_tokenizer(MISTRAL_MODELS[1], "legacy"),
+    "mistral-v3 legacy": partial(sentencepiece_tokenizer, MISTRAL_MODELS[1], "legacy"),
 }
