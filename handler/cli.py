@@ -26,7 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             )  # a model may say anything, and a terminal may be plain ASCII
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
-        return run(arguments)
+        exit_code = run(arguments)
+        sys.stdout.flush()  # here, where a reader that has gone is expected
+        return exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
@@ -43,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "quickthaw", description="Serverless transformer inference that starts from a snapshot."
+        "quickthaw",
+        description="Serverless transformer inference that starts from a snapshot.",
+        epilog="Exit codes are those of sysexits.h: 65 bad data, 66 a missing file, 69 the function did not "
+        "start, 70 it failed or refused the request, 73 an output that cannot be made, 78 bad configuration; "
+        "2 is a bad command line, 130 an interrupt.",
     )
     parser.add_argument("--debug", action="store_true", help="show the stack of an error")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

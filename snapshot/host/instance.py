@@ -45,6 +45,7 @@ class Instance:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            process_group=0,  # a terminal's Ctrl-C is for the parent, which ends the function
         )
         assert self._process.stdout is not None
         # Two threads: a grandchild may keep the output open long after the process has ended.

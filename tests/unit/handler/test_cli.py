@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command, from its arguments to its exit code, on a tiny model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from quickthaw.handler import cli
+from tests import models, shards
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shard set without a tokenizer."""
+    return shards.make(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUICKTHAW_CACHE", str(tmp_path / "cache"))
+
+
+def _invoke(shards: Path, *arguments: str) -> int:
+    return cli.main(["invoke", "--shards", str(shards), *arguments])
+
+
+def test_invoke_prints_one_json_object(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert _invoke(tiny, "--prompt-ids", "1,2,3", "--max-tokens", "4", "--json") == 0
+
+    document = json.loads(capfd.readouterr().out)
+    assert len(document["token_ids"]) == 4
+    assert document["finish_reason"] == "length"
+    assert document["engine"] == "interpreter"
+    assert document["start"] == "cold"
+    assert 0 < document["timeline_ms"]["ready"] < document["timeline_ms"]["first_token"]
+    assert document["bytes_read"] == sum(path.stat().st_size for path in tiny.glob("*.safetensors"))
+    assert document["private_mib"] > 0
+    assert document["major_faults"] >= 0
+
+
+def test_invoke_shows_the_timeline(tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.json"
+    assert _invoke(tiny, "--prompt-ids", "1", "--max-tokens", "1", "--stream", "--trace", str(trace)) == 0
+
+    table = capfd.readouterr().err
+    for phase in ("interpreter start", "awslambdaric", "ready", "first token", "x layer-N"):
+        assert phase in table
+    assert {event["ph"] for event in json.loads(trace.read_text())["traceEvents"]} == {"M", "X"}
+
+
+def test_an_event_from_a_file(tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"prompt": [1, 2], "max_tokens": 9}))
+
+    assert _invoke(tiny, "--event", str(event), "--max-tokens", "2", "--json") == 0
+
+    assert len(json.loads(capfd.readouterr().out)["token_ids"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--prompt-ids", "1", "--max-tokens", "0"], "max_tokens"),
+        (["--prompt-ids", "999999"], "prompt[0]"),
+        (["--prompt", "text"], "this model has no tokenizer"),
+        (["--chat", "text"], "this model has no chat template"),
+    ],
+)
+def test_a_bad_request_is_one_line(
+    tiny: Path, arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert _invoke(tiny, *arguments) != 0
+
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    last = captured.err.splitlines()[-1]
+    assert last.startswith("quickthaw: ")
+    assert said in last
+    assert "Traceback" not in captured.err
+
+
+def test_shards_that_are_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert _invoke(tmp_path / "absent", "--prompt-ids", "1") != 0
+
+    assert "quickthaw: ManifestError: cannot read the manifest" in capfd.readouterr().err
+
+
+def test_debug_adds_the_stack(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--debug", "inspect", str(tmp_path)]) != 0
+
+    assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["invoke"], ["invoke", "--prompt", "a", "--chat", "b"], ["invoke", "--prompt-ids", "1,x"], ["thaw"]],
+)
+def test_a_wrong_command_line(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(arguments)
+
+    assert exit_info.value.code == 2
+    assert "usage: quickthaw" in capfd.readouterr().err
+
+
+def test_shard_and_inspect(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = models.config("llama")
+    source = models.write_checkpoint(tmp_path / "source", config, models.tensors(config))
+    out = tmp_path / "out"
+
+    assert cli.main(["shard", str(source), str(out), "--dtype", "f32"]) == 0
+    assert "now holds" in capfd.readouterr().out
+    assert cli.main(["shard", str(source), str(out), "--dtype", "f32"]) == 0
+    assert "already holds" in capfd.readouterr().out
+
+    assert cli.main(["inspect", str(out), "--verify"]) == 0
+    shown = capfd.readouterr().out
+    assert "embedding.safetensors" in shown
+    assert shards.sha256(out / "layer-000.safetensors") in shown
+
+    shards.flip_bit(out / "layer-000.safetensors")
+    assert cli.main(["inspect", str(out)]) == 0
+    assert cli.main(["inspect", str(out), "--verify"]) == 65
+    assert "layer-000.safetensors" in capfd.readouterr().err
+
+
+def test_control_characters_do_not_reach_a_terminal() -> None:
+    shown = "a\x1b[2J\tb\x07\x9b\n".translate(cli._FOR_TERMINALS)
+
+    assert shown == "a\N{REPLACEMENT CHARACTER}[2J\tb\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(tiny: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from quickthaw.handler.cli import main; sys.exit(main())"]
+    process = subprocess.Popen(
+        [*command, "inspect", str(tiny)],
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, errors = process.communicate(timeout=30)
+
+    assert (process.returncode, errors) == (141, "")
+
+
+def test_an_interrupt_ends_the_function_too(tmp_path: Path) -> None:
+    (tmp_path / "function.py").write_text(
+        "import os, time\nfrom pathlib import Path\n"
+        "def handle(event, context):\n    Path('pid').write_text(f'{os.getpid()}.')\n    time.sleep(60)\n"
+    )
+    command = (
+        "import functools, sys\n"
+        "from quickthaw.handler import cli, invoke\n"
+        "invoke.run_cold_start = functools.partial(invoke.run_cold_start, handler='function.handle')\n"
+        "sys.exit(cli.main(['invoke', '--prompt', 'x']))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    pid = _wait_for_text(tmp_path / "pid")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+
+    assert (process.returncode, errors) == (130, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.rstrip(".")), 0)
+
+
+def _wait_for_text(path: Path, timeout_s: float = 30.0) -> str:
+    """The file's text, once it ends in a full stop."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if path.exists() and (text := path.read_text()).endswith("."):
+            return text
+        time.sleep(0.01)
+    raise TimeoutError(path)
