@@ -8,7 +8,10 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from quickthaw.handler.invoke import ColdStart
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
@@ -79,7 +82,7 @@ def _add_invoke(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--prompt", metavar="TEXT", help="text to continue")
     asked.add_argument("--prompt-ids", type=_token_ids, metavar="1,17,300", help="the same, as token ids")
     asked.add_argument("--chat", metavar="TEXT", help="a user's message, put into the model's chat template")
-    asked.add_argument("--event", type=Path, metavar="FILE", help="any event, as JSON")
+    asked.add_argument("--event", type=_json_file, metavar="FILE", help="any event, as JSON")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="at most this many tokens of answer")
     parser.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token")
     parser.add_argument("--seed", type=int, metavar="S", help="of the random choice among tokens")
@@ -96,16 +99,20 @@ def _token_ids(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def _invoke(arguments: argparse.Namespace) -> int:
-    from quickthaw.handler.invoke import run_cold_start
+def _json_file(text: str) -> object:
+    try:
+        return json.loads(Path(text).read_bytes())
+    except (OSError, ValueError) as exc:
+        raise argparse.ArgumentTypeError(f"cannot read {text}: {exc}") from exc
 
+
+def _invoke(arguments: argparse.Namespace) -> int:
     environ = dict(os.environ)
     if arguments.shards is not None:
         environ["QUICKTHAW_SHARDS"] = str(arguments.shards.resolve())
     output = sys.stderr if arguments.json else sys.stdout
     on_text = _Printer(output).take if arguments.stream else _ignore
-    on_log = _Printer(sys.stderr).take
-    start = run_cold_start(_event(arguments), environ, arguments.timeout, on_text, on_log)
+    start = _run(_event(arguments), environ, arguments, on_text)
     if arguments.stream:
         print(file=output)
     if arguments.trace is not None:
@@ -123,16 +130,39 @@ def _invoke(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _event(arguments: argparse.Namespace) -> dict[str, object]:
+def _run(
+    event: object, environ: dict[str, str], arguments: argparse.Namespace, on_text: Callable[[str], object]
+) -> "ColdStart":
+    """Run the start. The function's log is shown when it is over, or at once under --debug.
+
+    A function that reports its error has also logged it, with a stack: that is left out. One that just
+    ended has said why in its log, if anywhere.
+    """
+    from quickthaw.handler.invoke import run_cold_start
+    from quickthaw.snapshot.errors import FunctionExitedError
+
+    show = _Printer(sys.stderr).take
+    log: list[str] = []
+    on_log = show if arguments.debug else log.append
+    try:
+        start = run_cold_start(event, environ, arguments.timeout, on_text, on_log)
+    except FunctionExitedError:
+        show("".join(log))
+        raise
+    show("".join(log))
+    return start
+
+
+def _event(arguments: argparse.Namespace) -> object:
     """The event to send. What is no HTTP request is asked to stream: the first token is to be seen."""
-    event: dict[str, object]
+    event: object
     if arguments.event is not None:
-        event = json.loads(arguments.event.read_bytes())
+        event = arguments.event
     elif arguments.chat is not None:
         event = {"messages": [{"role": "user", "content": arguments.chat}]}
     else:
         event = {"prompt": arguments.prompt if arguments.prompt is not None else arguments.prompt_ids}
-    if "requestContext" in event:
+    if not isinstance(event, dict) or "requestContext" in event:
         return event
     options = {name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")}
     return {**event, **{name: value for name, value in options.items() if value is not None}, "stream": True}

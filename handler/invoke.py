@@ -71,7 +71,7 @@ class ColdStart:
 
 
 def run_cold_start(
-    event: Mapping[str, object],
+    event: object,
     environ: Mapping[str, str],
     timeout_s: float,
     on_text: Callable[[str], object],

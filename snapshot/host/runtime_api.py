@@ -152,7 +152,11 @@ class RuntimeApi:
         invocation = self._pending.get()
         if invocation is None:
             return False
-        self._current = invocation
+        with self._changed:
+            self._current = invocation
+            if self._failure is not None:  # since the event was taken from the queue
+                invocation.finish(self._failure)
+                return False
         headers = {
             "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
             "Lambda-Runtime-Deadline-Ms": str(invocation.deadline_ms),

@@ -79,16 +79,41 @@ def test_a_bad_request_is_one_line(
 
     captured = capfd.readouterr()
     assert captured.out == ""
-    last = captured.err.splitlines()[-1]
-    assert last.startswith("quickthaw: ")
-    assert said in last
-    assert "Traceback" not in captured.err
+    assert captured.err.startswith("quickthaw: ")
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
 
 
 def test_shards_that_are_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert _invoke(tmp_path / "absent", "--prompt-ids", "1") != 0
+    assert _invoke(tmp_path / "absent", "--prompt-ids", "1") == 69
 
-    assert "quickthaw: ManifestError: cannot read the manifest" in capfd.readouterr().err
+    errors = capfd.readouterr().err
+    assert errors.startswith("quickthaw: ManifestError: cannot read the manifest")
+    assert errors.count("\n") == 1
+
+
+def test_debug_shows_what_the_function_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--debug", "invoke", "--shards", str(tmp_path / "absent"), "--prompt-ids", "1"]
+    assert cli.main(arguments) == 69
+
+    assert "[ERROR] ManifestError" in capfd.readouterr().err
+
+
+def test_an_event_may_be_anything_and_the_function_says_so(
+    tiny: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    event = tmp_path / "event.json"
+    event.write_text("[1]")
+    assert _invoke(tiny, "--event", str(event)) == 70
+
+    assert "invalid_request_error" in capfd.readouterr().err
+
+
+def test_an_event_file_that_is_not_there(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        _invoke(tiny, "--event", "/nowhere/event.json")
+
+    assert "/nowhere/event.json" in capfd.readouterr().err
 
 
 def test_debug_adds_the_stack(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
