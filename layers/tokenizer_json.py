@@ -8,7 +8,7 @@ truncation and padding are for batches and do not apply here, as in `transformer
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,43 +59,40 @@ def _load(path: Path) -> dict[str, Any]:
 def from_tokenizer_json(document: Mapping[str, Any]) -> TokenizerSpec:
     """The tokenizer of a tokenizer.json. Raises: UnsupportedTokenizerError naming what is not computed."""
     try:
-        vocabulary, merges, options = _model(document["model"])
-        normalizer = _normalizer(_steps(document.get("normalizer"), "normalizers"))
-        steps = _steps(document.get("pre_tokenizer"), "pretokenizers")
-        is_byte_level = any(step["type"] == "ByteLevel" for step in steps)
-        split, metaspace = (_byte_level_split(steps), None) if is_byte_level else _metaspace(steps)
-        before, after = _template(_steps(document.get("post_processor"), "processors"))
-        decoder = _steps(document.get("decoder"), "decoders")
-        added = [
-            AddedToken(token["id"], token["content"], *(bool(token.get(flag)) for flag in _FLAGS))
-            for token in document.get("added_tokens") or ()
-            if not _refused_flag(token)
-        ]
-    except (KeyError, TypeError, AttributeError) as exc:
+        return _spec(document)
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
         raise TokenizerError("malformed tokenizer.json", found=repr(exc)) from exc
-    spec = TokenizerSpec(
-        kind="byte-level" if is_byte_level else "sentencepiece",
-        split=split,
-        vocabulary=vocabulary,
-        merges=merges,
-        added=added,
-        ignore_merges=bool(options.get("ignore_merges")),
-        normalizer=normalizer,
-        metaspace=metaspace,
-        strips_space=_strips_space(decoder, is_byte_level),
-        before=before,
-        after=after,
-        unknown_token_id=vocabulary.get(options.get("unk_token") or "") if is_byte_level else None,
-    )
-    if is_byte_level and options.get("unk_token") and options.get("fuse_unk"):
+
+
+def _spec(document: Mapping[str, Any]) -> TokenizerSpec:
+    model = _model(document["model"])
+    normalizer = _normalizer(_steps(document.get("normalizer"), "normalizers"))
+    steps = _steps(document.get("pre_tokenizer"), "pretokenizers")
+    is_byte_level = any(step["type"] == "ByteLevel" for step in steps)
+    split, metaspace = (_byte_level_split(steps), None) if is_byte_level else _metaspace(steps)
+    before, after = _template(_steps(document.get("post_processor"), "processors"))
+    if is_byte_level and model.get("unk_token") and model.get("fuse_unk"):
         raise _unsupported("a byte-level model with fuse_unk", "no fuse_unk")
-    if not is_byte_level and not options.get("byte_fallback"):
+    if not is_byte_level and not model.get("byte_fallback"):
         raise _unsupported("a BPE model without byte_fallback", "a ByteLevel pre-tokenizer, or byte_fallback")
     if not is_byte_level and metaspace is None and not normalizer.writes_spaces:
         raise _unsupported(
-            "a pre-tokenizer that leaves spaces as they are", "ByteLevel, Metaspace, or Replace to ▁"
+            "a pre-tokenizer that leaves spaces alone", "ByteLevel, Metaspace, or Replace to ▁"
         )
-    return spec
+    return TokenizerSpec(
+        kind="byte-level" if is_byte_level else "sentencepiece",
+        split=split,
+        vocabulary=model["vocab"],
+        merges=[_pair(merge) for merge in model["merges"]],
+        added=_added(document.get("added_tokens") or ()),
+        ignore_merges=bool(model.get("ignore_merges")),
+        normalizer=normalizer,
+        metaspace=metaspace,
+        strips_space=_strips_space(_steps(document.get("decoder"), "decoders"), is_byte_level),
+        before=before,
+        after=after,
+        unknown_token_id=model["vocab"].get(model.get("unk_token")) if is_byte_level else None,
+    )
 
 
 def _unsupported(found: str, supported: str) -> UnsupportedTokenizerError:
@@ -115,14 +112,19 @@ def _names(steps: list[dict[str, Any]]) -> str:
     return " + ".join(json.dumps(step, ensure_ascii=False) for step in steps) or "none"
 
 
-def _model(model: Mapping[str, Any]) -> tuple[dict[str, int], list[tuple[str, str]], Mapping[str, Any]]:
-    if model.get("type", "BPE" if "merges" in model else "unknown") != "BPE":
-        raise _unsupported(f"a {model['type']} model", "a BPE model")
+def _model(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model, if it is one of byte pairs without what changes how they are merged."""
+    if model.get("type", "BPE" if "merges" in model else "nameless") != "BPE":
+        raise _unsupported(f"a {model.get('type', 'nameless')} model", "a BPE model")
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
             raise _unsupported(f"a BPE model with {option} {model[option]!r}", f"no {option}")
-    merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
-    return dict(model["vocab"]), merges, model
+    return model
+
+
+def _pair(merge: str | list[str]) -> tuple[str, str]:
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right
 
 
 def _normalizer(steps: list[dict[str, Any]]) -> Normalizer:
@@ -212,30 +214,32 @@ def _strips_space(steps: list[dict[str, Any]], is_byte_level: bool) -> bool:
     )
 
 
-def _refused_flag(token: Mapping[str, Any]) -> bool:
-    if token.get("single_word"):
-        raise _unsupported(
-            f"added token {token['content']!r} with single_word", "lstrip, rstrip, normalized, special"
-        )
-    return not token["content"]
+def _added(tokens: Sequence[Mapping[str, Any]]) -> list[AddedToken]:
+    for token in tokens:
+        if token.get("single_word"):
+            raise _unsupported(
+                f"added token {token['content']!r} with single_word", f"only {', '.join(_FLAGS)}"
+            )
+    return [
+        AddedToken(int(token["id"]), token["content"], *(bool(token.get(flag)) for flag in _FLAGS))
+        for token in tokens
+        if token["content"]
+    ]
 
 
 def _configured(spec: TokenizerSpec, config: Mapping[str, Any]) -> TokenizerSpec:
     """`spec` with what tokenizer_config.json and special_tokens_map.json say: more tokens, begin and end."""
-    added = {token.content: token for token in spec.added}
-    for token_id, token in (config.get("added_tokens_decoder") or {}).items():
-        if token["content"] not in added and not _refused_flag(token):
-            flags = (bool(token.get(flag)) for flag in _FLAGS)
-            added[token["content"]] = AddedToken(int(token_id), token["content"], *flags)
+    more = [{"id": id_} | token for id_, token in (config.get("added_tokens_decoder") or {}).items()]
+    # The last word on a token is tokenizer.json's.
+    added = {token.content: token for token in [*_added(more), *spec.added]}
     ids = spec.vocabulary | {content: token.id for content, token in added.items()}
     bos, eos = (
         ids.get(_content(config.get(name)), default)
         for name, default in (("bos_token", spec.bos_token_id), ("eos_token", spec.eos_token_id))
     )
     before, after = spec.before, spec.after
-    if (
-        "add_bos_token" in config or "add_eos_token" in config
-    ):  # said explicitly, they replace the post-processor
+    # Where they are said, they replace the post-processor, as in `transformers`.
+    if "add_bos_token" in config or "add_eos_token" in config:
         before = [bos] if config.get("add_bos_token") and bos is not None else []
         after = [eos] if config.get("add_eos_token") and eos is not None else []
     return replace(

@@ -49,8 +49,11 @@ def write_tables(source: Path | Mapping[str, Any], out: BinaryIO) -> TokenizerIn
     computed exactly, TokenizerError when a file is malformed.
     """
     spec = read_directory(source) if isinstance(source, Path) else read_gguf(source)
-    tables = _Builder(spec)
-    write_tables_file(out, tables.settings(), tables.arrays())
+    try:
+        tables = _Builder(spec)
+        write_tables_file(out, tables.settings(), tables.arrays())
+    except UnicodeEncodeError as exc:  # such a token cannot come out of a text, nor be shown in one
+        raise TokenizerError("a token that is not Unicode text", found=ascii(exc.object)) from exc
     return tables.info()
 
 

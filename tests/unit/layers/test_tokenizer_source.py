@@ -235,3 +235,10 @@ def test_truncated_tokenizer_model(tmp_path: Path, size_bytes: int) -> None:
     (tmp_path / "tokenizer.model").write_bytes((MISTRAL_DATA / MISTRAL_MODELS[0]).read_bytes()[:size_bytes])
     with pytest.raises(TokenizerError):
         write_tables(tmp_path, io.BytesIO())
+
+
+def test_gguf_with_a_token_that_is_no_text() -> None:
+    metadata = gguf_metadata(byte_level_document(), "gpt2")
+    metadata["tokenizer.ggml.tokens"][0] = "\udcff"
+    with pytest.raises(TokenizerError, match="not Unicode text"):
+        write_tables(metadata, io.BytesIO())
