@@ -7,11 +7,13 @@ nothing but numpy, so it answers first, and it asks for a layer's shard when it 
 Shape letters: m new tokens, t tokens a query may see, d head_dim, h hidden_size, q n_heads, k n_kv_heads.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from quickthaw.layers.architecture import ModelConfig
 from quickthaw.layers.crew import Crew, Piece, pieces
@@ -20,7 +22,8 @@ from quickthaw.layers.product import Product
 from quickthaw.layers.rope import Rotation, rotate
 from quickthaw.layers.shard import Shard, ShardSet, Span
 
-Array = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Array, Mask
 
 # A prompt goes through in chunks, so that its activations and scores stay small however long it is.
 _MAX_CHUNK_TOKENS = 128
@@ -147,8 +150,8 @@ def _rows(embedding: Shard, token_ids: Sequence[int]) -> Array:
     return wide
 
 
-def _unseen(start: int, end: int, first: int, window: int) -> npt.NDArray[np.bool_]:
+def _unseen(start: int, end: int, first: int, window: int) -> Mask:
     """Which tokens each query must not see: those after it, and those that have left its window."""
     queries, tokens = np.arange(start, end)[:, None], np.arange(first, end)
-    mask: npt.NDArray[np.bool_] = (tokens > queries) | (tokens <= queries - window)
+    mask: Mask = (tokens > queries) | (tokens <= queries - window)
     return mask

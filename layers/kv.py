@@ -7,12 +7,16 @@ One array for each layer and kind, laid out so that the keys of one head are one
                                               └── positions 0 … n_tokens-1 are filled
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
-import numpy.typing as npt
 
 from quickthaw.layers.architecture import ModelConfig
 
-Array = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Array
 
 # Room is made in blocks, and doubled when it runs out: a long answer copies its cache only a few times.
 _BLOCK_TOKENS = 64

@@ -4,14 +4,17 @@
 Source: RoFormer (arXiv:2104.09864), section 3.2.2; scaled kinds as in transformers' `modeling_rope_utils.py`.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from quickthaw.layers.architecture import Rope
 
-Array = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Array
 
 
 class Rotation:
@@ -23,7 +26,7 @@ class Rotation:
         self._frequencies = _frequencies(rope, head_dim)
 
     def at(self, start: int, end: int, n_positions: int) -> tuple[Array, Array]:
-        """Positions start to end of a sequence that is n_positions long by now: dynamic scaling depends on it.
+        """Positions start to end of a sequence that is n_positions long by now (dynamic scaling depends on it).
 
         Shapes: cosines and sines, each (end - start, 1, head_dim / 2) f32, to broadcast over heads.
         """

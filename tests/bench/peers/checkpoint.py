@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 import torch
-import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 gguf, out = Path(sys.argv[1]), sys.argv[2]
-model = transformers.AutoModelForCausalLM.from_pretrained(
-    gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16
-)
-if hasattr(model.config, "quantization_config"):
-    del model.config.quantization_config
-transformers.AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
+quantized = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16)
+config = quantized.config.to_dict()
+del config["quantization_config"]  # a model that still has it cannot be saved
+model = LlamaForCausalLM(LlamaConfig(**config)).to(torch.bfloat16)
+model.load_state_dict(quantized.state_dict())
+AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(out)
 model.save_pretrained(out)
