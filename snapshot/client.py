@@ -6,6 +6,7 @@ that is to be captured and restored must not have it yet, so it is withheld whil
 and made when the first event is asked for: after init, and under SnapStart after the restore.
 """
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,9 @@ class RuntimeClient(lambda_runtime_client.LambdaRuntimeClient):  # type: ignore[
         """Block until there is an event."""
         if not self._is_ready:
             connect_transport()
+            # What init made stays: no collection need look at it again, or write to pages that clones share.
+            gc.freeze()
+            gc.enable()
             mark("ready")
             self._is_ready = True
         return super().wait_next_invocation()

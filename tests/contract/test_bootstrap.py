@@ -159,6 +159,17 @@ def test_the_handlers_blas_keeps_to_one_thread_unless_told_otherwise(tmp_path: P
         assert function.ask_json({}) == "2"
 
 
+def test_garbage_is_collected_again_after_init_and_what_init_made_is_left_alone(tmp_path: Path) -> None:
+    source = """
+import gc
+at_init = gc.isenabled()
+def handle(event, context):
+    return [at_init, gc.isenabled(), gc.get_freeze_count() > 1000]
+"""
+    with running(tmp_path, source) as function:
+        assert function.ask_json({}) == [False, True, True]
+
+
 @both
 def test_snapstarts_hooks_run_around_the_restore(tmp_path: Path, bootstrap: str) -> None:
     source = """
