@@ -9,6 +9,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 
 from tests.models import Array, Tensors
 
@@ -79,8 +80,9 @@ def write_gguf(
     matrix_type: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     *,
     endianess: gguf.GGUFEndian = gguf.GGUFEndian.LITTLE,
+    raw_tensors: Mapping[str, tuple[npt.NDArray[np.uint8], gguf.GGMLQuantizationType]] | None = None,
 ) -> Path:
-    """A GGUF file with this metadata; `weights` have Hugging Face's names and order of rows."""
+    """A GGUF file with this metadata; `weights` have Hugging Face's names and order, `raw_tensors` GGUF's."""
     architecture = values["general.architecture"]
     writer = gguf.GGUFWriter(path, architecture, endianess=endianess)
     for key, value in values.items():
@@ -95,6 +97,8 @@ def write_gguf(
             writer.add_tensor(gguf_name(name), gguf.quantize(array, matrix_type), raw_dtype=matrix_type)
         else:
             writer.add_tensor(name if name == "rope_freqs.weight" else gguf_name(name), array)
+    for name, (rows, kind) in (raw_tensors or {}).items():
+        writer.add_tensor(name, rows, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
