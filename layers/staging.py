@@ -27,7 +27,7 @@ class Staging:
     """A context in which `directory` is filled; `commit` makes it `out`, and without that it is removed."""
 
     def __init__(self, out: Path) -> None:
-        out = out.absolute()
+        out = out.resolve()  # a link stays, what it leads to is replaced
         self._out = out
         self._retired = out.with_name(f".{out.name}.replaced")
         self.directory = out.with_name(f".{out.name}.partial")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from io import FileIO
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ShardDamagedError, ShardReplacedError
 from quickthaw.layers.mapping import FileIdentity
 
+# The kernel dates a change by a clock that ticks every 1 to 10 ms: a file rewritten within the tick of its
+# last change looks the same. So a file gets its stamp only once its last change lies further back than that.
+_SETTLED_NS = 50_000_000
 _STAMPS_LIMIT_BYTES = 4 << 20  # some 30,000 files; begun anew beyond it
 
 
@@ -41,6 +45,7 @@ class Verifier:
         if self._verify is Verify.NEVER:
             return
         identity = FileIdentity.of(os.fstat(file.fileno()))
+        is_settled = time.time_ns() - identity.ctime_ns > _SETTLED_NS
         stamp = " ".join(map(str, (*identity, sha256)))
         if stamp in self._stamps:
             return
@@ -55,7 +60,7 @@ class Verifier:
             )
         if FileIdentity.of(os.fstat(file.fileno())) != identity:
             raise ShardReplacedError("a shard's file changed while it was verified", where=path)
-        if self._verify is Verify.FIRST:
+        if self._verify is Verify.FIRST and is_settled:
             self._remember(stamp)
 
     def _remember(self, stamp: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,12 @@ def edit_manifest(shards: Path, change: Callable[[dict[str, Any]], object]) -> N
     record = json.loads(path.read_text())
     change(record)
     path.write_text(json.dumps(record))
+
+
+def settle(path: Path) -> None:
+    """Returns once the last change of a file is long enough ago for a verified file to be remembered."""
+    while time.time_ns() - path.stat().st_ctime_ns <= 60_000_000:
+        time.sleep(0.005)
 
 
 def sha256(path: Path) -> str:

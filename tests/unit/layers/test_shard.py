@@ -148,6 +148,7 @@ def test_a_flipped_bit_is_refused_and_the_shard_stays_pending(shard_set: Path, v
 
 
 def test_a_bit_flipped_behind_a_stamp_is_refused(shard_set: Path) -> None:
+    shards.settle(shard_set / "layer-001.safetensors")
     open_set(shard_set).layer(1)
     shards.flip_bit(shard_set / "layer-001.safetensors")
 
@@ -218,6 +219,7 @@ def test_the_tokenizer_is_verified_like_a_shard(shard_set: Path) -> None:
 
 
 def test_a_stamped_start_imports_no_digest_and_no_splitter(shard_set: Path) -> None:
+    shards.settle(shard_set / "layer-000.safetensors")
     open_set(shard_set).layer(0)
     program = (
         "import sys\n"

@@ -177,6 +177,18 @@ def test_an_empty_directory_is_filled(source: str, out: Path) -> None:
     assert not split(source, out).was_whole
 
 
+def test_a_link_stays_and_what_it_leads_to_is_replaced(source: str, out: Path) -> None:
+    split(source, out, dtype="f32")
+    link = out.with_name("link")
+    link.symlink_to(out)
+
+    split(source, link, force=True)
+
+    assert link.is_symlink()
+    assert manifest.read(out).dtype == "bf16"
+    assert names(out) == ["link", "set"]
+
+
 def test_a_file_is_never_replaced(source: str, out: Path) -> None:
     out.write_text("kept")
 

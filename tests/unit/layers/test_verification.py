@@ -11,6 +11,7 @@ from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ShardDamagedError
 from quickthaw.layers.mapping import open_regular
 from quickthaw.layers.verification import Verifier
+from tests import shards
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -20,6 +21,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "shard"
     path.write_bytes(CONTENT)
+    shards.settle(path)
     return path
 
 
@@ -142,6 +144,17 @@ def test_garbage_among_the_stamps_is_no_stamp(cache: Path, path: Path) -> None:
     check(Verify.FIRST, cache, path)
 
     assert len((cache / "verified").read_bytes().splitlines()) == 4
+
+
+def test_a_file_changed_this_moment_gets_no_stamp(cache: Path, path: Path) -> None:
+    path.touch()
+
+    check(Verify.FIRST, cache, path)
+    assert not cache.exists()
+
+    shards.settle(path)
+    check(Verify.FIRST, cache, path)
+    assert (cache / "verified").exists()
 
 
 def test_stamps_do_not_grow_for_ever(cache: Path, path: Path) -> None:
