@@ -26,7 +26,7 @@ class Rotation:
         self._frequencies = _frequencies(rope, head_dim)
 
     def at(self, start: int, end: int, n_positions: int) -> tuple[Array, Array]:
-        """Positions start to end of a sequence that is n_positions long by now (dynamic scaling depends on it).
+        """Positions start to end of a sequence that has n_positions by now: dynamic scaling depends on it.
 
         Shapes: cosines and sines, each (end - start, 1, head_dim / 2) f32, to broadcast over heads.
         """
