@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,8 +110,7 @@ def default_cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("TMPDIR") or "/tmp", f"quickthaw-{os.getuid()}")
 
 
-@dataclass(frozen=True, slots=True)
-class LayersConfig:
+class LayersConfig(NamedTuple):
     """What the environment says about weights and the engine that computes with them."""
 
     shards: Path

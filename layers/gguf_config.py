@@ -93,7 +93,7 @@ def from_gguf(
             rope=_rope(prefix, values, rope_factors),
             bos_token_id=metadata.get("tokenizer.ggml.bos_token_id"),
             eos_token_ids=end_token_ids(metadata),
-        )
+        ).checked()
     except (ValueError, TypeError) as exc:
         raise UnsupportedModelError("GGUF metadata describes an impossible model", found=str(exc)) from exc
 

@@ -121,7 +121,7 @@ def from_hugging_face(config: Mapping[str, Any]) -> ModelConfig:
             if values.get("bos_token_id") is not None
             else None,
             eos_token_ids=token_ids(values.get("eos_token_id")),
-        )
+        ).checked()
     except (ValueError, TypeError, ZeroDivisionError) as exc:
         raise UnsupportedModelError("config.json describes an impossible model", found=str(exc)) from exc
 

@@ -58,4 +58,4 @@ def test_a_bad_value_is_refused_naming_variable_value_and_what_is_allowed(name: 
 
 
 def test_the_table_names_each_field_once() -> None:
-    assert [variable.field for variable in VARIABLES] == list(LayersConfig.__slots__)
+    assert [variable.field for variable in VARIABLES] == list(LayersConfig._fields)

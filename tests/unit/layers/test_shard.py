@@ -241,7 +241,16 @@ def test_a_stamped_start_imports_no_digest_and_no_splitter(shard_set: Path) -> N
 
     imported = set(result.stdout.split())
     assert "quickthaw.layers.shard" in imported
-    assert not imported & {"hashlib", "tempfile", "safetensors", "gguf", "tqdm", "ssl", "numpy.typing"}
+    assert not imported & {
+        "hashlib",
+        "tempfile",
+        "dataclasses",
+        "safetensors",
+        "gguf",
+        "tqdm",
+        "ssl",
+        "numpy.typing",
+    }
     assert not imported & {
         "quickthaw.layers.split",
         "quickthaw.layers.checkpoint",
