@@ -15,9 +15,9 @@ the file. Matrices have the set's dtype, vectors are F32 always, and every tenso
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quickthaw.layers.architecture import (
     FusedShape,
@@ -27,6 +27,9 @@ from quickthaw.layers.architecture import (
     required_layer_tensors,
 )
 from quickthaw.layers.errors import ManifestError, ManifestVersionError
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
 
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE_NAME = "tokenizer.bin"
@@ -94,12 +97,12 @@ def shard_file_name(index: int) -> str:
     return "embedding.safetensors" if index == 0 else f"layer-{index - 1:03d}.safetensors"
 
 
-def read(directory: Path) -> Manifest:
+def read(directory: StrPath) -> Manifest:
     """The manifest of the shard set in `directory`.
 
     Raises: ManifestError, ManifestVersionError.
     """
-    path = directory / FILE_NAME
+    path = os.path.join(directory, FILE_NAME)
     try:
         with open(path, "rb") as file:
             data = file.read(_SIZE_LIMIT_BYTES + 1)
@@ -117,7 +120,7 @@ def read(directory: Path) -> Manifest:
     return parse(data, path)
 
 
-def parse(data: bytes, path: Path) -> Manifest:
+def parse(data: bytes, path: str) -> Manifest:
     """The manifest in `data`; `path` is named in errors.
 
     Raises: ManifestError, ManifestVersionError.
@@ -131,7 +134,7 @@ def parse(data: bytes, path: Path) -> Manifest:
         raise ManifestError("manifest is malformed", where=path, found=reason, advice=_RESPLIT) from exc
 
 
-def _check_format(record: Mapping[str, Any], path: Path) -> None:
+def _check_format(record: Mapping[str, Any], path: str) -> None:
     if record["format"] != FORMAT:
         raise ManifestError("not a shard set's manifest", where=path, expected=FORMAT, found=record["format"])
     version = record["version"]
@@ -147,7 +150,7 @@ def _check_format(record: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _manifest(record: Mapping[str, Any], path: Path) -> Manifest:
+def _manifest(record: Mapping[str, Any], path: str) -> Manifest:
     model = ModelConfig.from_json(record["model"]["config"])
     if record["dtype"] not in MATRIX_DTYPES:
         raise ManifestError(
@@ -176,7 +179,7 @@ def _manifest(record: Mapping[str, Any], path: Path) -> Manifest:
     return manifest
 
 
-def _check_tokenizer(tokenizer: object, path: Path) -> None:
+def _check_tokenizer(tokenizer: object, path: str) -> None:
     if tokenizer is None:
         return
     if not isinstance(tokenizer, dict) or tokenizer["file"] != TOKENIZER_FILE_NAME:
@@ -195,7 +198,7 @@ def _shard_entry(record: Mapping[str, Any]) -> ShardEntry:
     return ShardEntry(record["file"], record["size_bytes"], record["sha256"], tensors)
 
 
-def _check_shards(manifest: Manifest, path: Path) -> None:
+def _check_shards(manifest: Manifest, path: str) -> None:
     embedding = embedding_tensors(manifest.model)
     layer, required = layer_tensors(manifest.model), required_layer_tensors(manifest.model)
     for index, shard in enumerate(manifest.shards):
@@ -217,7 +220,7 @@ def _check_shards(manifest: Manifest, path: Path) -> None:
 
 
 def _check_tensors(
-    shard: ShardEntry, table: dict[str, FusedShape], required: frozenset[str], dtype: str, path: Path
+    shard: ShardEntry, table: dict[str, FusedShape], required: frozenset[str], dtype: str, path: str
 ) -> None:
     names = shard.tensors.keys()
     if not required <= names <= table.keys():
@@ -250,7 +253,7 @@ def _check_tensors(
 
 
 def _tensor_error(
-    problem: str, path: Path, shard: ShardEntry, name: str, expected: object, found: object
+    problem: str, path: str, shard: ShardEntry, name: str, expected: object, found: object
 ) -> ManifestError:
     return ManifestError(
         f"tensor {name} {problem}",

@@ -8,10 +8,12 @@ import mmap
 import os
 import stat
 from io import FileIO
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from quickthaw.layers.errors import MappingError, ShardMissingError, ShardReplacedError, ShardTruncatedError
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
 
 # Linux 5.14; the mmap module has no name for it before Python 3.14. Reads and maps pages in one system call.
 _MADV_POPULATE_READ = 22
@@ -39,7 +41,7 @@ class FileMapping:
     succeed and leave views into nothing. A file cut short under its map ends whoever reads there (SIGBUS).
     """
 
-    def __init__(self, file: FileIO, path: Path) -> None:
+    def __init__(self, file: FileIO, path: StrPath) -> None:
         """Raises: MappingError."""
         self.path = path
         self.identity = FileIdentity.of(os.fstat(file.fileno()))
@@ -89,7 +91,7 @@ class FileMapping:
         )
 
 
-def open_regular(path: Path, size_bytes: int) -> FileIO:
+def open_regular(path: StrPath, size_bytes: int) -> FileIO:
     """Opens a shard's file for reading.
 
     Raises: ShardMissingError, ShardReplacedError when it is no regular file, ShardTruncatedError.
@@ -111,7 +113,7 @@ def open_regular(path: Path, size_bytes: int) -> FileIO:
         raise
 
 
-def missing(path: Path, exc: OSError) -> ShardMissingError:
+def missing(path: StrPath, exc: OSError) -> ShardMissingError:
     """The error for a shard's file that cannot be opened."""
     return ShardMissingError(
         "cannot open a shard",
@@ -121,7 +123,7 @@ def missing(path: Path, exc: OSError) -> ShardMissingError:
     )
 
 
-def truncated(path: Path, expected_bytes: int, found_bytes: int) -> ShardTruncatedError:
+def truncated(path: StrPath, expected_bytes: int, found_bytes: int) -> ShardTruncatedError:
     """The error for a shard's file of the wrong size."""
     return ShardTruncatedError(
         "a shard's file has the wrong size",

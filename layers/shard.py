@@ -7,10 +7,10 @@ A shard's file is a safetensors file, which `shard_file.py` draws.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from quickthaw.layers.verification import Verifier
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from _typeshed import StrPath
 
 _NUMPY_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2")}
 
@@ -55,11 +56,11 @@ class Span(NamedTuple):
 class Shard:
     """One shard: its state, and views of its tensors while it is READY."""
 
-    def __init__(self, directory: Path, entry: ShardEntry) -> None:
+    def __init__(self, directory: StrPath, entry: ShardEntry) -> None:
         self.name = entry.file.removesuffix(".safetensors")
         self.state = ShardState.PENDING
         self.size_bytes = entry.size_bytes
-        self._path = directory / entry.file
+        self._path = os.path.join(directory, entry.file)
         self._entry = entry
         self._mapping: FileMapping | None = None
         self._tensors: dict[str, npt.NDArray[Any]] = {}
@@ -165,7 +166,7 @@ def _tensor_table(header: Mapping[str, Any], data_start_bytes: int) -> dict[str,
 class ShardSet:
     """The shards of one model. Used from one thread at a time."""
 
-    def __init__(self, directory: Path, manifest: Manifest, verifier: Verifier) -> None:
+    def __init__(self, directory: StrPath, manifest: Manifest, verifier: Verifier) -> None:
         self.manifest = manifest
         self.spans: list[Span] = []
         self.bytes_mapped = 0
@@ -174,7 +175,7 @@ class ShardSet:
         self._shards = [Shard(directory, entry) for entry in manifest.shards]
 
     @classmethod
-    def open(cls, path: Path, config: LayersConfig) -> ShardSet:
+    def open(cls, path: StrPath, config: LayersConfig) -> ShardSet:
         """Reads the manifest and maps the embedding shard; no other file is looked at.
 
         Raises: ManifestError, ShardError.
@@ -203,7 +204,7 @@ class ShardSet:
             self._load(shard)
         return shard
 
-    def tokenizer_path(self) -> Path | None:
+    def tokenizer_path(self) -> str | None:
         """The tokenizer's tables, verified as a shard is; None when the checkpoint had no tokenizer.
 
         Raises: ShardError.
@@ -211,7 +212,7 @@ class ShardSet:
         entry = self.manifest.tokenizer
         if entry is None:
             return None
-        path = self._directory / TOKENIZER_FILE_NAME
+        path = os.path.join(self._directory, TOKENIZER_FILE_NAME)
         with open_regular(path, entry["size_bytes"]) as file:
             self._verifier.check(file, path, entry["sha256"])
         return path

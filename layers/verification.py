@@ -16,11 +16,14 @@ import stat
 import sys
 import time
 from io import FileIO
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ShardDamagedError, ShardReplacedError
 from quickthaw.layers.mapping import FileIdentity
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
 
 # The kernel dates a change by a clock that ticks every 1 to 10 ms: a file rewritten within the tick of its
 # last change looks the same. So a file gets its stamp only once its last change lies further back than that.
@@ -31,13 +34,13 @@ _STAMPS_LIMIT_BYTES = 4 << 20  # some 30,000 files; begun anew beyond it
 class Verifier:
     """Decides whether a file's digest must be computed, computes it, and remembers the outcome."""
 
-    def __init__(self, verify: Verify, cache: Path) -> None:
+    def __init__(self, verify: Verify, cache: StrPath) -> None:
         self._verify = verify
         self._cache = cache
         self._is_reported = False
         self._stamps = _read_stamps(cache) if verify is Verify.FIRST else frozenset[str]()
 
-    def check(self, file: FileIO, path: Path, sha256: str) -> None:
+    def check(self, file: FileIO, path: StrPath, sha256: str) -> None:
         """Returns when the open file's bytes may be trusted under the configured rule.
 
         Raises: ShardDamagedError, ShardReplacedError when the file changed while it was read.
@@ -70,7 +73,7 @@ class Verifier:
             if not self._is_reported:
                 self._is_reported = True
                 print(
-                    f"quickthaw: cannot remember verified shards in {self._cache}: {exc}; "
+                    f"quickthaw: cannot remember verified shards in {os.fspath(self._cache)}: {exc}; "
                     "each start verifies them again",
                     file=sys.stderr,
                 )
@@ -84,7 +87,7 @@ def _digest(file: FileIO) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _open_cache(cache: Path) -> int:
+def _open_cache(cache: StrPath) -> int:
     """A descriptor of the cache directory, once it is known to be ours alone. Raises: OSError."""
     descriptor = os.open(cache, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(descriptor)
@@ -94,7 +97,7 @@ def _open_cache(cache: Path) -> int:
     return descriptor
 
 
-def _read_stamps(cache: Path) -> frozenset[str]:
+def _read_stamps(cache: StrPath) -> frozenset[str]:
     try:
         directory = _open_cache(cache)
     except OSError:
@@ -109,7 +112,7 @@ def _read_stamps(cache: Path) -> frozenset[str]:
         os.close(directory)
 
 
-def _append_stamp(cache: Path, stamp: str) -> None:
+def _append_stamp(cache: StrPath, stamp: str) -> None:
     os.makedirs(cache, mode=0o700, exist_ok=True)
     directory = _open_cache(cache)
     try:

@@ -212,7 +212,7 @@ def test_the_tokenizer_is_verified_like_a_shard(shard_set: Path) -> None:
         ),
     )
 
-    assert open_set(shard_set).tokenizer_path() == path
+    assert open_set(shard_set).tokenizer_path() == str(path)
     shards.flip_bit(path)
     with pytest.raises(ShardDamagedError, match=r"tokenizer\.bin"):
         open_set(shard_set).tokenizer_path()
