@@ -23,8 +23,8 @@ from quickthaw.layers.crew import Crew, Piece, Work, pieces
 if TYPE_CHECKING:
     from quickthaw.layers.arrays import Array, Bits, Weight
 
-# 1 MiB in f32. Smaller tiles lose to call overhead, larger ones leave lanes idle at a job's end.
-_TILE_WEIGHTS = 1 << 18
+# Smaller tiles lose to call overhead, larger ones leave lanes idle at the end of a job.
+_TILE_BYTES = 1 << 20
 # Up to here a product for each token beats one matrix product, for which BLAS would pack the weights.
 _MAX_VECTOR_TOKENS = 5
 
@@ -56,8 +56,8 @@ class Product:
             work = self._widened(weight.view(np.uint32), even, odd, out)
         else:
             work = self._direct(weight, columns, out)
-        n_rows, n_columns = weight.shape
-        self._crew.run(work, pieces(n_rows, max(1, _TILE_WEIGHTS // n_columns)))
+        row_bytes = weight.shape[1] * weight.itemsize
+        self._crew.run(work, pieces(len(weight), max(1, _TILE_BYTES // row_bytes)))
         return out.T
 
     def _direct(self, weight: Array, columns: Array, out: Array) -> Work:

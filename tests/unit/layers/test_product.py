@@ -9,7 +9,7 @@ from quickthaw.layers.product import Product
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "_TILE_WEIGHTS", 64)
+    monkeypatch.setattr(product, "_TILE_BYTES", 256)
 
 
 @pytest.mark.usefixtures("small_tiles")
