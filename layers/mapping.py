@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import stat
@@ -14,9 +13,6 @@ from quickthaw.layers.errors import MappingError, ShardMissingError, ShardReplac
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
-
-# Linux 5.14; the mmap module has no name for it before Python 3.14. Reads and maps pages in one system call.
-_MADV_POPULATE_READ = 22
 
 
 class FileIdentity(NamedTuple):
@@ -55,19 +51,6 @@ class FileMapping:
                 found=str(exc),
                 advice="put the shard set on a file system that supports mmap",
             ) from exc
-
-    def populate(self) -> None:
-        """Reads the whole file ahead and maps its pages, so that computing does not fault on each of them."""
-        try:
-            self.buffer.madvise(_MADV_POPULATE_READ)
-        except OSError as exc:
-            if exc.errno not in (errno.EINVAL, errno.ENOSYS):
-                raise
-            self.will_need()
-
-    def will_need(self) -> None:
-        """Starts reading the whole file ahead and returns at once."""
-        self.buffer.madvise(mmap.MADV_WILLNEED)
 
     def check_unchanged(self) -> None:
         """One system call: is the file at this path still the one that was mapped, and whole?

@@ -103,14 +103,6 @@ class Shard:
         """Whether the shard holds a tensor of this name."""
         return name in self._entry.tensors
 
-    def populate(self) -> None:
-        """Maps every page now, instead of one fault at a time while computing."""
-        self._ready_mapping().populate()
-
-    def will_need(self) -> None:
-        """Starts reading the file ahead, in the background."""
-        self._ready_mapping().will_need()
-
     def check_unchanged(self) -> None:
         """Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError."""
         self._ready_mapping().check_unchanged()

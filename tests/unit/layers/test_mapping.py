@@ -38,13 +38,6 @@ def test_the_buffer_is_the_file_and_cannot_be_written(mapping: FileMapping, path
     assert not view.flags.writeable
 
 
-def test_advice_changes_nothing_that_can_be_seen(mapping: FileMapping, path: Path) -> None:
-    mapping.will_need()
-    mapping.populate()
-
-    assert mapping.buffer[:] == path.read_bytes()
-
-
 def test_an_untouched_file_is_unchanged(mapping: FileMapping) -> None:
     mapping.check_unchanged()
 

@@ -103,18 +103,9 @@ def test_closing_keeps_views_and_refuses_the_rest(shard_set: Path) -> None:
     assert np.array_equal(norm, copy)
     assert layer.state is ShardState.CLOSED
     assert opened.bytes_mapped == 0
-    for use in (lambda: layer.tensor("attn_norm"), lambda: opened.layer(0), layer.populate, layer.will_need):
+    for use in (lambda: layer.tensor("attn_norm"), lambda: opened.layer(0), layer.check_unchanged):
         with pytest.raises(ShardError, match="closed"):
             use()
-
-
-def test_advice_may_be_given_to_a_ready_shard(shard_set: Path) -> None:
-    opened = open_set(shard_set)
-
-    opened.embedding.populate()
-    opened.layer(0).will_need()
-
-    assert opened.layer(0).has("qkv")
 
 
 @pytest.mark.parametrize("verify", ["first", "always", "never"])
