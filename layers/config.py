@@ -67,10 +67,9 @@ def _cache_path(text: str) -> Path | None:
 def _threads(text: str) -> int | None:
     if text == "auto":
         return None
-    n_threads = int(text)
-    if not 1 <= n_threads <= 1024:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1024):
         raise ValueError(text)
-    return n_threads
+    return int(text)
 
 
 VARIABLES = (

@@ -75,8 +75,9 @@ class Shard:
         self.state = ShardState.LOADING
         try:
             with open_regular(self._path, self._entry.size_bytes) as file:
-                verifier.check(file, self._path, self._entry.sha256)
+                # Mapped first: what changes while it is verified is then noticed by the next check.
                 mapping = FileMapping(file, self._path)
+                verifier.check(file, self._path, self._entry.sha256)
             _check_header(mapping, self._entry)
         except BaseException:
             self.state = ShardState.PENDING

@@ -44,6 +44,8 @@ def test_every_variable_can_be_set() -> None:
         ("QUICKTHAW_VERIFY", "sometimes"),
         ("QUICKTHAW_THREADS", "0"),
         ("QUICKTHAW_THREADS", "many"),
+        ("QUICKTHAW_THREADS", "1_0"),
+        ("QUICKTHAW_THREADS", " 2"),
         ("QUICKTHAW_THREADS", "1025"),
     ],
 )
