@@ -186,8 +186,8 @@ def _ignore(text: str) -> None:
 
 
 def _shard(arguments: argparse.Namespace) -> int:
+    from quickthaw.layers.checkpoints.split import split
     from quickthaw.layers.progress import for_terminal
-    from quickthaw.layers.split import split
 
     report = split(
         arguments.source,

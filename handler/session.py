@@ -16,17 +16,17 @@ from quickthaw.handler.deadline import Deadline
 from quickthaw.handler.errors import ContextLengthError, FieldError
 from quickthaw.handler.stops import StopStrings
 from quickthaw.layers.architecture import ModelConfig
-from quickthaw.layers.chat import ChatTemplate
 from quickthaw.layers.cpu import usable_cpus
 from quickthaw.layers.errors import PromptTooLongError
 from quickthaw.layers.interpreter import Interpreter
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.sampler import Logits, Sampler
 from quickthaw.layers.shard import ShardSet, Span
-from quickthaw.layers.tokenizer import Tokenizer
+from quickthaw.layers.text.chat import ChatTemplate
+from quickthaw.layers.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from quickthaw.layers.token_stream import TokenStream
+    from quickthaw.layers.text.token_stream import TokenStream
 
 
 class Generation(NamedTuple):

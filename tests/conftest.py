@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quickthaw.layers.split import split
+from quickthaw.layers.checkpoints.split import split
 
 _CACHE = Path(__file__).parent / ".cache"
 

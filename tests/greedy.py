@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.interpreter import Interpreter
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.shard import ShardSet
-from quickthaw.layers.split import split
 from tests import models
 
 N_TOKENS = 64

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.config import LayersConfig
-from quickthaw.layers.split import split
 from tests import models
 
 

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from quickthaw.layers.checkpoints.smollm2 import locate
+from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.config import LayersConfig
-from quickthaw.layers.smollm2 import locate
-from quickthaw.layers.split import split
 from tests.bench import sampling
 
 CACHE = Path(__file__).parent / ".cache"

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from quickthaw.layers import manifest, shard_file
+from quickthaw.layers import manifest
 from quickthaw.layers.architecture import FusedShape, ModelConfig, Rope, embedding_tensors, layer_tensors
+from quickthaw.layers.checkpoints import shard_file
+from quickthaw.layers.checkpoints.shard_file import NewTensor, Tile
+from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.manifest import Manifest
-from quickthaw.layers.shard_file import NewTensor, Tile
-from quickthaw.layers.split import split
 from tests.bench import sampling
 
 CACHE = Path(__file__).parent / ".cache"

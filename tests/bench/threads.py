@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quickthaw.layers.split import split
+from quickthaw.layers.checkpoints.split import split
 from tests.bench import sampling
 
 CACHE = Path(__file__).parent / ".cache"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes layers/unicode_classes.bin: every code point's class, as the `tokenizers` package itself sees it.
+"""Writes layers/text/unicode_classes.bin: the class of every code point, as `tokenizers` sees it.
 
 No Unicode database is asked for letters or numbers: the regular expressions, the digit splitter and the
 normalizer of `tokenizers` are asked about all 1,112,064 characters. Run it again when they learn a new one:
 
     python tests/golden/make_unicode_classes.py
 
-Takes about 20 s. The layout is drawn in layers/unicode_classes.py.
+Takes about 20 s. The layout is drawn in layers/text/unicode_classes.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 CHARACTERS = [code for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
 BLOCK = 256
 NEW_TO_NFC = 0x80
-TARGET = Path(__file__).parents[2] / "layers" / "unicode_classes.bin"
+TARGET = Path(__file__).parents[2] / "layers" / "text" / "unicode_classes.bin"
 
 
 def _chunks(size: int) -> Iterator[list[int]]:

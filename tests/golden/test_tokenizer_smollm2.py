@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from quickthaw.layers.tokenizer import Tokenizer
+from quickthaw.layers.text.tokenizer import Tokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "tokenizer_smollm2.json").read_text())
 

@@ -11,8 +11,8 @@ import mistral_common
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, processors, trainers
 from tokenizers import pre_tokenizers as pre
 
-from quickthaw.layers.pretokenizer import EXPRESSIONS, SPACE
-from quickthaw.layers.sentencepiece_model import PieceType, read_pieces
+from quickthaw.layers.text.pretokenizer import EXPRESSIONS, SPACE
+from quickthaw.layers.text.sentencepiece_model import PieceType, read_pieces
 
 TRAINING_TEXT = (
     "The capital of France is Paris, isn't it? We'll see: they've 1234 reasons, I'm SURE they'd say 56%.\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 import transformers
 
+from quickthaw.layers.checkpoints.smollm2 import locate
 from quickthaw.layers.config import LayersConfig
-from quickthaw.layers.smollm2 import locate
 from tests import greedy
 from tests.greedy import Case, Continuation
 

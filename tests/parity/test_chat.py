@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from quickthaw.layers.chat import ChatTemplate, prepare
 from quickthaw.layers.errors import ChatRefusedError
-from tests.unit.layers.chat_templates import TEMPLATES
+from quickthaw.layers.text.chat import ChatTemplate, prepare
+from tests.unit.layers.text.chat_templates import TEMPLATES
 
 SPECIAL_TOKENS: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>"}
 PREPARED = {name: ChatTemplate(source, prepare(source), SPECIAL_TOKENS) for name, source in TEMPLATES.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quickthaw.layers.split import split
+from quickthaw.layers.checkpoints.split import split
 from quickthaw.snapshot.errors import FunctionInitError
 from quickthaw.snapshot.host.instance import Instance
 from tests import models

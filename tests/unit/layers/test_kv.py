@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 
-from quickthaw.layers.hugging_face_config import from_hugging_face
+from quickthaw.layers.checkpoints.hugging_face_config import from_hugging_face
 from quickthaw.layers.kv import KeyValueCache
 from tests import models
 

@@ -243,7 +243,7 @@ def test_a_stamped_start_imports_no_digest_and_no_splitter(shard_set: Path) -> N
         "numpy.typing",
     }
     assert not imported & {
-        "quickthaw.layers.split",
-        "quickthaw.layers.checkpoint",
-        "quickthaw.layers.shard_file",
+        "quickthaw.layers.checkpoints.split",
+        "quickthaw.layers.checkpoints.hugging_face_source",
+        "quickthaw.layers.checkpoints.shard_file",
     }

