@@ -13,7 +13,9 @@ from quickthaw.handler.timeline import Timeline
 _timeline = Timeline()
 keep_blas_single_threaded()
 
-# Only now: these import numpy, which reads the environment then.
+
+_timeline.mark("numpy")
+
 from quickthaw.handler.function import Context, Function  # noqa: E402
 from quickthaw.handler.session import Session  # noqa: E402
 

@@ -21,7 +21,8 @@ from quickthaw.layers.errors import PromptTooLongError
 from quickthaw.layers.interpreter import Interpreter
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.sampler import Logits, Sampler
-from quickthaw.layers.shard import ShardSet, Span
+from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.spans import Span
 from quickthaw.layers.text.chat import ChatTemplate
 from quickthaw.layers.text.tokenizer import Tokenizer
 
@@ -119,10 +120,10 @@ class Session:
     @classmethod
     def open(cls, config: HandlerConfig) -> Session:
         """Raises: ManifestError, ShardError, TokenizerTablesError."""
-        directory = config.layers.shards
-        shards = ShardSet.open(directory, config.layers)
-        entry = shards.manifest.tokenizer
-        tokenizer = None if entry is None else Tokenizer.open(directory / entry["file"])
+        shards = ShardSet.open(config.layers.shards, config.layers)
+        with shards.spans.timed("tokenizer"):
+            path = shards.tokenizer_path()
+            tokenizer = None if path is None else Tokenizer.open(path)
         engine = Interpreter(shards, config.layers.n_threads or usable_cpus())
         return cls(shards, engine, tokenizer, config)
 
@@ -138,9 +139,7 @@ class Session:
 
     def take_spans(self) -> list[Span]:
         """What the shards and the engine timed since this was last asked."""
-        spans = list(self._shards.spans)
-        self._shards.spans.clear()
-        return spans
+        return self._shards.spans.take()
 
     def generate(self, request: Generation) -> Completion:
         """Check the prompt now, compute the answer as it is iterated.
@@ -148,7 +147,8 @@ class Session:
         `max_tokens` beyond the room that the prompt leaves is cut to it.
         Raises: RequestError, ChatTemplateError; while iterating, ShardError.
         """
-        prompt_ids = self._prompt_ids(request)
+        with self._shards.spans.timed("tokenise"):
+            prompt_ids = self._prompt_ids(request)
         if request.stop and self._tokenizer is None:
             raise FieldError("stop", "none: this model has no tokenizer", f"{len(request.stop)}")
         max_tokens = min(request.max_tokens, self.context_tokens - len(prompt_ids))
@@ -210,7 +210,7 @@ class Session:
             if reason is not None:
                 return
             # Only what came before the first token is of interest, and an answer may be long.
-            self._shards.spans.clear()
+            self._shards.spans.take()
             new_ids = (token_id,)
         yield Piece(None, text.finish(), "deadline")
 

@@ -9,7 +9,6 @@ Shape letters: m new tokens, t tokens a query may see, d head_dim, h hidden_size
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from quickthaw.layers.crew import Crew, Piece, pieces
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.product import Product
 from quickthaw.layers.rope import Rotation, rotate
-from quickthaw.layers.shard import Shard, ShardSet, Span
+from quickthaw.layers.shard import Shard, ShardSet
 
 if TYPE_CHECKING:
     from quickthaw.layers.arrays import Array, Mask
@@ -57,7 +56,8 @@ class Interpreter:
         except BaseException:
             cache.n_tokens = before
             raise
-        return self._head(hidden[-1:])
+        with self._shards.spans.timed("head"):
+            return self._head(hidden[-1:])
 
     def release(self) -> None:
         """End the threads that compute, until they are needed again."""
@@ -71,12 +71,9 @@ class Interpreter:
         with np.errstate(over="ignore"):
             for index in range(self._model.n_layers):
                 shard = self._shards.layer(index)
-                begin_ns = time.monotonic_ns()
-                hidden += self._attention(index, shard, hidden, rotation, cache)
-                hidden += self._feed_forward(shard, hidden)
-                self._shards.spans.append(
-                    Span(f"{shard.name} compute", begin_ns, time.monotonic_ns(), shard.size_bytes)
-                )
+                with self._shards.spans.timed(f"{shard.name} compute"):
+                    hidden += self._attention(index, shard, hidden, rotation, cache)
+                    hidden += self._feed_forward(shard, hidden)
         cache.n_tokens = end
         return hidden
 

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shard set and its shards: opened with the embedding alone, each layer mapped when it is first needed.
 
-A shard's file is a safetensors file, which `shard_file.py` draws.
+A shard's file is a safetensors file, which `checkpoints/shard_file.py` draws.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import ShardError, ShardReplacedError
 from quickthaw.layers.manifest import TOKENIZER_FILE_NAME, Manifest, ShardEntry
 from quickthaw.layers.mapping import FileMapping, open_regular
+from quickthaw.layers.spans import Spans
 from quickthaw.layers.verification import Verifier
 
 if TYPE_CHECKING:
@@ -42,15 +42,6 @@ class ShardState(Enum):
     LOADING = "loading"
     READY = "ready"
     CLOSED = "closed"
-
-
-class Span(NamedTuple):
-    """How long a piece of work took, on the clock of time.monotonic_ns."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    size_bytes: int
 
 
 class Shard:
@@ -159,9 +150,9 @@ def _tensor_table(header: Mapping[str, Any], data_start_bytes: int) -> dict[str,
 class ShardSet:
     """The shards of one model. Used from one thread at a time."""
 
-    def __init__(self, directory: StrPath, manifest: Manifest, verifier: Verifier) -> None:
+    def __init__(self, directory: StrPath, manifest: Manifest, verifier: Verifier, spans: Spans) -> None:
         self.manifest = manifest
-        self.spans: list[Span] = []
+        self.spans = spans
         self.bytes_mapped = 0
         self._directory = directory
         self._verifier = verifier
@@ -173,10 +164,10 @@ class ShardSet:
 
         Raises: ManifestError, ShardError.
         """
-        start_ns = time.monotonic_ns()
-        manifest = manifest_file.read(path)
-        shards = cls(path, manifest, Verifier(config.verify, config.cache))
-        shards.spans.append(Span("manifest", start_ns, time.monotonic_ns(), 0))
+        spans = Spans()
+        with spans.timed("manifest"):
+            manifest = manifest_file.read(path)
+        shards = cls(path, manifest, Verifier(config.verify, config.cache), spans)
         shards._load(shards._shards[0])
         return shards
 
@@ -217,7 +208,6 @@ class ShardSet:
         self.bytes_mapped = 0
 
     def _load(self, shard: Shard) -> None:
-        start_ns = time.monotonic_ns()
-        shard.load(self._verifier)
+        with self.spans.timed(f"{shard.name} map", shard.size_bytes):
+            shard.load(self._verifier)
         self.bytes_mapped += shard.size_bytes
-        self.spans.append(Span(shard.name, start_ns, time.monotonic_ns(), shard.size_bytes))

@@ -70,7 +70,6 @@ def open_gguf(path: Path) -> Source:
     if model.family == "llama":
         stored = {name: _uninterleaved(name, tensor, model) for name, tensor in stored.items()}
     return Source(
-        name=path.stem,
         model=model,
         eos_token_ids=model.eos_token_ids,
         tokenizer=file.metadata if "tokenizer.ggml.tokens" in file.metadata else None,

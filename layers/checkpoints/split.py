@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from quickthaw.layers import manifest
 from quickthaw.layers.architecture import ModelConfig, embedding_tensors, layer_tensors
-from quickthaw.layers.checkpoints import shard_file
+from quickthaw.layers.checkpoints import shard_file, smollm2
 from quickthaw.layers.checkpoints.gguf_source import open_gguf
 from quickthaw.layers.checkpoints.hugging_face_source import open_checkpoint
 from quickthaw.layers.checkpoints.shard_file import NewTensor
-from quickthaw.layers.checkpoints.smollm2 import locate
 from quickthaw.layers.checkpoints.source import ShardParts, Source
 from quickthaw.layers.checkpoints.staging import Staging
 from quickthaw.layers.config import LayersConfig
@@ -44,23 +43,24 @@ def split(
     """Makes `out` the shard set of `source`: a Hugging Face directory, a GGUF file, or the word smollm2.
 
     Atomic: killed at any moment, `out` is as it was before, absent, or whole. A whole shard set of the same
-    dtype is left alone unless `force`.
+    model and dtype is left alone unless `force`.
 
     Raises: CheckpointError, UnsupportedModelError, UnsupportedTokenizerError, SplitError.
     """
     if dtype not in MATRIX_DTYPES:
         raise SplitError("unknown dtype", expected=" or ".join(MATRIX_DTYPES), found=repr(dtype))
     progress = Quiet() if progress is None else progress
-    if (found := _existing(out, dtype, force)) is not None:
+    name = _model_name(source)
+    if (found := _existing(out, name, dtype, force)) is not None:
         return SplitReport(out, found, was_whole=True)
     checkpoint = open_source(source)
     with Staging(out) as staging:
         # Once more, under the lock: another split may have finished in between.
-        if (found := _existing(out, dtype, force)) is not None:
+        if (found := _existing(out, name, dtype, force)) is not None:
             return SplitReport(out, found, was_whole=True)
         try:
             progress.start(_size_bytes(checkpoint.model, dtype))
-            written = _write(checkpoint, staging.directory, dtype, progress)
+            written = _write(checkpoint, name, staging.directory, dtype, progress)
         finally:
             progress.finish()
         staging.commit()
@@ -69,7 +69,7 @@ def split(
 
 def open_source(source: str) -> Source:
     """Raises: CheckpointError, UnsupportedModelError."""
-    path = locate(LayersConfig.from_env().cache) if source == "smollm2" else Path(source)
+    path = smollm2.locate(Path(LayersConfig.from_env().cache)) if source == smollm2.WORD else Path(source)
     if path.is_dir():
         return open_checkpoint(path)
     if path.is_file():
@@ -81,7 +81,12 @@ def open_source(source: str) -> Source:
     )
 
 
-def _existing(out: Path, dtype: str, force: bool) -> Manifest | None:
+def _model_name(source: str) -> str:
+    """What the model is called: by its directory or file, which people name as its publisher does."""
+    return smollm2.NAME if source == smollm2.WORD else Path(source).resolve().name.removesuffix(".gguf")
+
+
+def _existing(out: Path, name: str, dtype: str, force: bool) -> Manifest | None:
     """The whole shard set that is in `out` already; None when it must be written.
 
     Raises: OutputExistsError when what is there must not be replaced.
@@ -103,12 +108,12 @@ def _existing(out: Path, dtype: str, force: bool) -> Manifest | None:
             "output holds a damaged shard set", where=out, found=str(exc), advice="use --force to replace it"
         ) from exc
     is_whole = all(_has_size(out / shard.file, shard.size_bytes) for shard in found.shards)
-    if not is_whole or found.dtype != dtype:
+    if not is_whole or (found.name, found.dtype) != (name, dtype):
         raise OutputExistsError(
             "output holds another shard set" if is_whole else "output holds a damaged shard set",
             where=out,
-            expected=f"dtype {dtype}, every shard of its size",
-            found=f"dtype {found.dtype}" if is_whole else "shards that are absent or cut short",
+            expected=f"{name} in {dtype}, every shard of its size",
+            found=f"{found.name} in {found.dtype}" if is_whole else "shards that are absent or cut short",
             advice="use --force to replace it",
         )
     return found
@@ -126,7 +131,7 @@ def _size_bytes(model: ModelConfig, dtype: str) -> int:
     return sum(rows * columns for rows, columns in matrices) * item_bytes
 
 
-def _write(checkpoint: Source, directory: Path, dtype: str, progress: Progress) -> Manifest:
+def _write(checkpoint: Source, name: str, directory: Path, dtype: str, progress: Progress) -> Manifest:
     # First, because a tokenizer that is refused should be refused before gigabytes are written.
     tokenizer = _write_tokenizer(checkpoint, directory)
     try:
@@ -141,7 +146,7 @@ def _write(checkpoint: Source, directory: Path, dtype: str, progress: Progress) 
             "a weight is too large for bf16", found=str(exc), advice="split with --dtype f32"
         ) from exc
     written = Manifest(
-        name=checkpoint.name,
+        name=name,
         model=checkpoint.model,
         dtype=dtype,
         tokenizer=tokenizer,

@@ -21,7 +21,7 @@ from quickthaw.layers.text.tokenizer_tables import TokenizerTables
 from quickthaw.layers.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from _typeshed import StrPath
 
 
 class Tokenizer:
@@ -46,7 +46,7 @@ class Tokenizer:
         self.eos_token_id: int | None = settings["eos_token_id"]
 
     @classmethod
-    def open(cls, path: Path) -> Tokenizer:
+    def open(cls, path: StrPath) -> Tokenizer:
         """Raises: TokenizerTablesError when the file is damaged or of another version; OSError."""
         return cls(TokenizerTables(path))
 

@@ -34,8 +34,7 @@ import numpy as np
 from quickthaw.layers.errors import TokenizerTablesError, TokenizerTablesVersionError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from _typeshed import StrPath
     from numpy.typing import NDArray
 
 MAGIC = b"QTHAWTOK"
@@ -103,7 +102,7 @@ def write_tables_file(out: BinaryIO, settings: Mapping[str, Any], arrays: Mappin
 class TokenizerTables:
     """The sections of a mapped file. Raises: TokenizerTablesError saying what is wrong with the file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: StrPath) -> None:
         self._path = path
         with open(path, "rb") as file:
             self._check_header(file.read(HEADER.size), file.seek(0, 2))

@@ -50,7 +50,7 @@ def main() -> None:
     CACHE.mkdir(exist_ok=True)
     f32 = split("smollm2", CACHE / "smollm2-f32", dtype="f32").out
     bf16 = split("smollm2", CACHE / "smollm2-bf16", dtype="bf16").out
-    gguf = str(locate(LayersConfig.from_env().cache))
+    gguf = str(locate(Path(LayersConfig.from_env().cache)))
     checkpoint = CACHE / "smollm2-checkpoint"
     if not checkpoint.exists():
         subprocess.run([sys.executable, str(PEERS / "checkpoint.py"), gguf, str(checkpoint)], check=True)

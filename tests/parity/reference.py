@@ -25,7 +25,7 @@ def of_case(source: Path, case: Case) -> Continuation:
 
 def of_smollm2() -> Continuation:
     """The continuation of the real model, by transformers' own reading of the GGUF."""
-    gguf = locate(LayersConfig.from_env().cache)
+    gguf = locate(Path(LayersConfig.from_env().cache))
     model = transformers.AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, dtype=torch.float32
     )

@@ -14,7 +14,7 @@ from quickthaw.layers.errors import PromptTooLongError
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.manifest import Manifest
 from quickthaw.layers.sampler import Logits
-from quickthaw.layers.shard import Span
+from quickthaw.layers.spans import Spans
 
 EOS = 256
 CHAT = "{% for m in messages %}{{ m.role + ':' + m.content + '\n' }}{% endfor %}"
@@ -82,8 +82,9 @@ class Shards:
     def __init__(self, chat_template: str | None) -> None:
         template = None if chat_template is None else {"source": chat_template, "program": None}
         self.manifest = Manifest("bytes", MODEL, "f32", None, template, (EOS,), ())
-        self.spans = [Span("embedding", 0, 1, 2)]
-        self.bytes_mapped = 2
+        self.spans = Spans()
+        with self.spans.timed("embedding"):
+            self.bytes_mapped = 2
 
 
 def session(

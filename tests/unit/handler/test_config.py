@@ -15,7 +15,7 @@ def test_the_defaults() -> None:
     config = HandlerConfig.from_env({})
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (256, None, 200)
     assert config.can_stream
-    assert config.layers.shards == Path("shards")
+    assert config.layers.shards == "shards"
 
 
 def test_every_variable_is_read() -> None:
@@ -31,7 +31,7 @@ def test_every_variable_is_read() -> None:
     )
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (7, 9, 0)
     assert not config.can_stream
-    assert config.layers.shards == Path("/models/x")
+    assert config.layers.shards == "/models/x"
 
 
 def test_an_unknown_variable_is_refused() -> None:

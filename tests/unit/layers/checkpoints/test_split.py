@@ -26,6 +26,7 @@ from quickthaw.layers.errors import (
     UnsupportedTokenizerError,
 )
 from quickthaw.layers.inspection import verify_all
+from quickthaw.layers.mapping import FileIdentity
 from tests import models, shards
 
 CONFIG = models.config("llama")
@@ -121,12 +122,12 @@ def test_the_report_and_progress_agree_with_the_files(source: str, out: Path) ->
 
 def test_a_second_split_does_nothing_and_says_so(source: str, out: Path) -> None:
     first = split(source, out)
-    before = {path: path.stat() for path in out.iterdir()}
+    before = {path: FileIdentity.of(path.stat()) for path in out.iterdir()}
 
     again = split(source, out)
 
     assert again == (out, first.manifest, True)
-    assert {path: path.stat() for path in out.iterdir()} == before
+    assert {path: FileIdentity.of(path.stat()) for path in out.iterdir()} == before
 
 
 def test_force_replaces(source: str, out: Path) -> None:
@@ -142,8 +143,16 @@ def test_force_replaces(source: str, out: Path) -> None:
 def test_another_dtype_needs_force(source: str, out: Path) -> None:
     split(source, out, dtype="f32")
 
-    with pytest.raises(OutputExistsError, match=r"expected dtype bf16.*found dtype f32; use --force"):
+    with pytest.raises(OutputExistsError, match=r"expected \S+ in bf16.*found \S+ in f32; use --force"):
         split(source, out, dtype="bf16")
+
+
+def test_another_model_needs_force(source: str, out: Path) -> None:
+    split(source, out)
+    other = Path(source).rename(Path(source).with_name("another"))
+
+    with pytest.raises(OutputExistsError, match=r"expected another in bf16.*found \S+ in bf16; use --force"):
+        split(str(other), out)
 
 
 def test_a_damaged_set_needs_force(source: str, out: Path) -> None:
