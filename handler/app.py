@@ -13,6 +13,8 @@ from quickthaw.handler.timeline import Timeline
 _timeline = Timeline()
 keep_blas_single_threaded()
 
+# Only now, since it reads the environment; and here, so that its time has a name.
+import numpy  # noqa: E402, F401
 
 _timeline.mark("numpy")
 

@@ -140,8 +140,9 @@ def test_a_parent_that_is_a_file_is_refused(out: Path) -> None:
 
 
 @pytest.fixture
-def _no_privileges(out: Path) -> Iterator[None]:  # after `out`, which root must make
+def _no_privileges(request: pytest.FixtureRequest) -> Iterator[None]:
     """Root may write anywhere; for one test it is nobody."""
+    request.getfixturevalue("out")  # made while root still is root
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)
