@@ -9,4 +9,3 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float32]
 Weight = npt.NDArray[Any]  # f32, or u16 that holds the bits of bf16
 Bits = npt.NDArray[np.uint32]
-Mask = npt.NDArray[np.bool_]

@@ -22,7 +22,7 @@ from quickthaw.layers.rope import Rotation, rotate
 from quickthaw.layers.shard import Shard, ShardSet
 
 if TYPE_CHECKING:
-    from quickthaw.layers.arrays import Array, Mask
+    from quickthaw.layers.arrays import Array
 
 # A prompt goes through in chunks, so that its activations and scores stay small however long it is.
 _MAX_CHUNK_TOKENS = 128
@@ -57,7 +57,7 @@ class Interpreter:
             cache.n_tokens = before
             raise
         with self._shards.spans.timed("head"):
-            return self._head(hidden[-1:])
+            return self._head(hidden)
 
     def release(self) -> None:
         """End the threads that compute, until they are needed again."""
@@ -65,7 +65,8 @@ class Interpreter:
 
     def _decode(self, token_ids: Sequence[int], cache: KeyValueCache, n_positions: int) -> Array:
         start, end = cache.n_tokens, cache.n_tokens + len(token_ids)
-        hidden = _rows(self._shards.embedding, token_ids)  # (m, h)
+        # Tokens side by side in memory, as Product gives them back: what is added to hidden lies as it does.
+        hidden = np.asfortranarray(_rows(self._shards.embedding, token_ids))  # (m, h)
         rotation = self._rotation.at(start, end, n_positions)
         # A gate far below zero overflows exp on its way to the right answer, 0.
         with np.errstate(over="ignore"):
@@ -73,6 +74,8 @@ class Interpreter:
                 shard = self._shards.layer(index)
                 with self._shards.spans.timed(f"{shard.name} compute"):
                     hidden += self._attention(index, shard, hidden, rotation, cache)
+                    if index == self._model.n_layers - 1:
+                        hidden = hidden[-1:]  # beyond this point nothing is asked of the tokens before
                     hidden += self._feed_forward(shard, hidden)
         cache.n_tokens = end
         return hidden
@@ -80,10 +83,11 @@ class Interpreter:
     def _attention(
         self, index: int, shard: Shard, hidden: Array, rotation: tuple[Array, Array], cache: KeyValueCache
     ) -> Array:
-        model, m = self._model, len(hidden)
+        model = self._model
         normed = self._norm(hidden, shard.tensor("attn_norm"))  # (m, h)
-        qkv = self._linear(normed, shard, "qkv").reshape(m, -1, model.head_dim)  # (m, q + 2k, d)
-        queries, keys, values = np.split(qkv, (model.n_heads, model.n_heads + model.n_kv_heads), axis=1)
+        qkv = np.ascontiguousarray(self._linear(normed, shard, "qkv"))
+        heads = qkv.reshape(len(hidden), -1, model.head_dim)  # (m, q + 2k, d)
+        queries, keys, values = np.split(heads, (model.n_heads, model.n_heads + model.n_kv_heads), axis=1)
         if shard.has("q_norm"):
             queries = self._norm(queries, shard.tensor("q_norm"))
             keys = self._norm(keys, shard.tensor("k_norm"))
@@ -98,19 +102,19 @@ class Interpreter:
         window = model.windows[index] or end
         first = max(0, start + 1 - window)  # the oldest token any of these queries sees
         keys, values = cache.keys[index][:, first:end], cache.values[index][:, first:end]  # (k, t, d)
-        unseen = _unseen(start, end, first, window)  # (m, t)
-        scale = np.float32(model.head_dim**-0.5)
-        grouped = (queries * scale).reshape(m, model.n_kv_heads, -1, model.head_dim).transpose(1, 2, 0, 3)
+        mask = _mask(start, end, first, window)  # (m, t)
+        queries *= np.float32(model.head_dim**-0.5)
+        grouped = queries.reshape(m, model.n_kv_heads, -1, model.head_dim).transpose(1, 2, 0, 3)
         mixed = np.empty((m, model.n_kv_heads, model.n_heads // model.n_kv_heads, model.head_dim), np.float32)
 
         def attend(_lane: int, piece: Piece) -> None:
-            for head in range(*piece):
-                scores = grouped[head] @ keys[head].T  # (q / k, m, t)
-                scores[:, unseen] = -np.inf
-                scores -= scores.max(axis=-1, keepdims=True)
-                np.exp(scores, out=scores)
-                scores /= scores.sum(axis=-1, keepdims=True)
-                mixed[:, head] = (scores @ values[head]).swapaxes(0, 1)  # (m, q / k, d)
+            heads = slice(*piece)
+            scores = grouped[heads] @ keys[heads, None].swapaxes(2, 3)  # (k, q / k, m, t)
+            scores += mask
+            scores -= scores.max(axis=-1, keepdims=True)
+            np.exp(scores, out=scores)
+            scores /= scores.sum(axis=-1, keepdims=True)
+            mixed[:, heads] = (scores @ values[heads, None]).transpose(2, 0, 1, 3)
 
         n_scores = model.n_heads // model.n_kv_heads * m * (end - first)  # of one key-value head
         self._crew.run(attend, pieces(model.n_kv_heads, -(-_PIECE_SCORES // n_scores)))
@@ -157,8 +161,8 @@ def _gated(gate: Array, up: Array) -> Array:
     return gated
 
 
-def _unseen(start: int, end: int, first: int, window: int) -> Mask:
-    """Which tokens each query must not see: those after it, and those that have left its window."""
+def _mask(start: int, end: int, first: int, window: int) -> Array:
+    """-inf for a token that a query must not see, being after it or out of its window; 0 for the others."""
     queries, tokens = np.arange(start, end)[:, None], np.arange(first, end)
-    mask: Mask = (tokens > queries) | (tokens <= queries - window)
-    return mask
+    is_seen = (tokens <= queries) & (tokens > queries - window)
+    return np.where(is_seen, np.float32(0), np.float32(-np.inf))

@@ -46,7 +46,10 @@ def peer(name: str, *arguments: str) -> Callable[[], float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    n_rounds = parser.parse_args().rounds
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="measure numpy and what has TEXT in its name"
+    )
+    arguments = parser.parse_args()
     CACHE.mkdir(exist_ok=True)
     f32 = split("smollm2", CACHE / "smollm2-f32", dtype="f32").out
     bf16 = split("smollm2", CACHE / "smollm2-bf16", dtype="bf16").out
@@ -54,22 +57,22 @@ def main() -> None:
     checkpoint = CACHE / "smollm2-checkpoint"
     if not checkpoint.exists():
         subprocess.run([sys.executable, str(PEERS / "checkpoint.py"), gguf, str(checkpoint)], check=True)
-    samples = sampling.interleave(
-        {
-            NUMPY: lambda: sampling.wall_ms([sys.executable, "-c", "import numpy"]),
-            "quickthaw f32, ready": ours("ready", f32, "--prompt", PROMPT),
-            "quickthaw f32, first token": ours("first_token", f32, "--prompt", PROMPT),
-            "quickthaw bf16, first token": ours("first_token", bf16, "--prompt", PROMPT),
-            "quickthaw f32, first token of a chat": ours("first_token", f32, "--chat", QUESTION),
-            "llama-cpp-python Q4_1": peer("llama_cpp_python", gguf, PROMPT),
-            "plain torch bf16": peer("plain_torch", str(checkpoint)),
-            "transformers bf16": peer("transformers_generate", str(checkpoint), PROMPT),
-        },
-        n_rounds,
-    )
+    measures = {
+        NUMPY: lambda: sampling.wall_ms([sys.executable, "-c", "import numpy"]),
+        "quickthaw f32, ready": ours("ready", f32, "--prompt", PROMPT),
+        "quickthaw f32, first token": ours("first_token", f32, "--prompt", PROMPT),
+        "quickthaw bf16, first token": ours("first_token", bf16, "--prompt", PROMPT),
+        "quickthaw f32, first token of a chat": ours("first_token", f32, "--chat", QUESTION),
+        "llama-cpp-python Q4_1": peer("llama_cpp_python", gguf, PROMPT),
+        "plain torch bf16": peer("plain_torch", str(checkpoint)),
+        "transformers bf16": peer("transformers_generate", str(checkpoint), PROMPT),
+    }
+    chosen = {name: measure for name, measure in measures.items() if name == NUMPY or arguments.only in name}
+    samples = sampling.interleave(chosen, arguments.rounds)
     print(sampling.table(samples, NUMPY))
-    path = sampling.save("first_token", samples, prompt=PROMPT, question=QUESTION, page_cache="warm")
-    print(f"\nevery sample: {path}", file=sys.stderr)
+    if not arguments.only:
+        path = sampling.save("first_token", samples, prompt=PROMPT, question=QUESTION, page_cache="warm")
+        print(f"\nevery sample: {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":
