@@ -9,7 +9,6 @@ import pytest
 
 from quickthaw.layers.checkpoints.split import split
 
-
 _CACHE = Path(__file__).parent / ".cache"
 
 
