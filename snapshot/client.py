@@ -36,6 +36,7 @@ _TRANSPORT = find_spec("runtime_client")
 with _transport_withheld():
     from awslambdaric import bootstrap, lambda_runtime_client  # type: ignore[import-untyped]
 
+from quickthaw.snapshot import afterwards  # noqa: E402
 from quickthaw.snapshot.marshaller import Marshaller  # noqa: E402
 from quickthaw.snapshot.streaming import StreamedResponse, send  # noqa: E402
 
@@ -67,6 +68,7 @@ class RuntimeClient(lambda_runtime_client.LambdaRuntimeClient):  # type: ignore[
             gc.enable()
             mark("ready")
             self._is_ready = True
+        afterwards.run_deferred()
         return super().wait_next_invocation()
 
     def post_invocation_result(
@@ -93,4 +95,5 @@ class RuntimeClient(lambda_runtime_client.LambdaRuntimeClient):  # type: ignore[
 
 def run(handler: str, runtime_api: str) -> None:
     """Import the handler and serve events; returns only by SystemExit."""
+    afterwards.enable()
     bootstrap.run(handler, RuntimeClient(runtime_api))
