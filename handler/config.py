@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 from quickthaw.handler.errors import ConfigurationError
@@ -12,7 +13,19 @@ from quickthaw.layers import config as layers
 from quickthaw.layers.config import LayersConfig, Variable, read_variables
 
 PREFIX = "QUICKTHAW_"
-_SWITCH = {"on": True, "off": False}
+
+
+class MetricsOutput(Enum):
+    """Where metrics go.
+
+    PROMETHEUS: counted, and shown at `GET /metrics`.
+    EMF: that, and each request's into its line of the log, in CloudWatch's embedded metric format.
+    OFF: nowhere.
+    """
+
+    PROMETHEUS = "prometheus"
+    EMF = "emf"
+    OFF = "off"
 
 
 def _count(text: str) -> int:
@@ -32,10 +45,20 @@ def _context(text: str) -> int | None:
     return None if text == "model" else _count(text)
 
 
-def _switch(text: str) -> bool:
-    if text not in _SWITCH:
+def _choice(**meanings: bool) -> Callable[[str], bool]:
+    def parse(text: str) -> bool:
+        if text not in meanings:
+            raise ValueError(text)
+        return meanings[text]
+
+    return parse
+
+
+def _namespace(text: str) -> str:
+    is_allowed = text.isascii() and all(character.isalnum() or character in ".-_/#:" for character in text)
+    if not (is_allowed and 1 <= len(text) <= 255):  # CloudWatch's limits
         raise ValueError(text)
-    return _SWITCH[text]
+    return text
 
 
 VARIABLES = (
@@ -73,7 +96,52 @@ VARIABLES = (
         "on",
         "on, off",
         "Whether `stream: true` is streamed; off behind what cannot pass a streamed response on.",
-        _switch,
+        _choice(on=True, off=False),
+    ),
+    Variable(
+        "logs_requests",
+        "QUICKTHAW_LOG",
+        "",
+        "json",
+        "json, off",
+        "Whether each request leaves a line in the log, beside the one of the start.",
+        _choice(json=True, off=False),
+    ),
+    Variable(
+        "logs_prompts",
+        "QUICKTHAW_LOG_PROMPTS",
+        "",
+        "off",
+        "on, off",
+        "Whether that line quotes the prompt.",
+        _choice(on=True, off=False),
+    ),
+    Variable(
+        "metrics",
+        "QUICKTHAW_METRICS",
+        "",
+        "prometheus",
+        "prometheus, emf, off",
+        "Metrics at `GET /metrics`; with emf also in the log, where CloudWatch takes them from.",
+        MetricsOutput,
+    ),
+    Variable(
+        "metrics_namespace",
+        "QUICKTHAW_METRICS_NAMESPACE",
+        "",
+        "quickthaw",
+        "1 to 255 of A-Z a-z 0-9 . - _ / # :",
+        "What CloudWatch files them under.",
+        _namespace,
+    ),
+    Variable(
+        "traces",
+        "QUICKTHAW_TRACE",
+        "",
+        "off",
+        "otel, off",
+        "Whether each request leaves spans with opentelemetry-sdk, which `OTEL_*` variables configure.",
+        _choice(otel=True, off=False),
     ),
 )
 TABLES = (VARIABLES, layers.VARIABLES)  # snapshot/ is configured by Lambda's own variables
@@ -86,6 +154,11 @@ class HandlerConfig(NamedTuple):  # importing dataclasses would cost 7 ms of eve
     context_tokens: int | None  # None: as many as the model was trained on
     deadline_margin_ms: int
     can_stream: bool
+    logs_requests: bool
+    logs_prompts: bool
+    metrics: MetricsOutput
+    metrics_namespace: str
+    traces: bool
     layers: LayersConfig
 
     @classmethod

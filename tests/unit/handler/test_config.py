@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quickthaw.handler.config import TABLES, HandlerConfig, readme_table, trace_id
+from quickthaw.handler.config import TABLES, HandlerConfig, MetricsOutput, readme_table, trace_id
 from quickthaw.handler.errors import ConfigurationError
 from quickthaw.layers.errors import LayersConfigError
 
@@ -15,6 +15,8 @@ def test_the_defaults() -> None:
     config = HandlerConfig.from_env({})
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (256, None, 200)
     assert config.can_stream
+    assert (config.logs_requests, config.logs_prompts, config.traces) == (True, False, False)
+    assert (config.metrics, config.metrics_namespace) == (MetricsOutput.PROMETHEUS, "quickthaw")
     assert config.layers.shards == "shards"
 
 
@@ -25,12 +27,19 @@ def test_every_variable_is_read() -> None:
             "QUICKTHAW_CONTEXT_TOKENS": "9",
             "QUICKTHAW_DEADLINE_MARGIN_MS": "0",
             "QUICKTHAW_STREAM": "off",
+            "QUICKTHAW_LOG": "off",
+            "QUICKTHAW_LOG_PROMPTS": "on",
+            "QUICKTHAW_METRICS": "emf",
+            "QUICKTHAW_METRICS_NAMESPACE": "team/a",
+            "QUICKTHAW_TRACE": "otel",
             "QUICKTHAW_SHARDS": "/models/x",
             "HOME": "/ours/is/not/the/only/variable",
         }
     )
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (7, 9, 0)
     assert not config.can_stream
+    assert (config.logs_requests, config.logs_prompts, config.traces) == (False, True, True)
+    assert (config.metrics, config.metrics_namespace) == (MetricsOutput.EMF, "team/a")
     assert config.layers.shards == "/models/x"
 
 
@@ -50,6 +59,13 @@ def test_an_unknown_variable_is_refused() -> None:
         ("QUICKTHAW_DEADLINE_MARGIN_MS", "-1"),
         ("QUICKTHAW_DEADLINE_MARGIN_MS", "1.5"),
         ("QUICKTHAW_STREAM", "yes"),
+        ("QUICKTHAW_LOG", "on"),
+        ("QUICKTHAW_LOG_PROMPTS", "1"),
+        ("QUICKTHAW_METRICS", "statsd"),
+        ("QUICKTHAW_METRICS_NAMESPACE", ""),
+        ("QUICKTHAW_METRICS_NAMESPACE", "two words"),
+        ("QUICKTHAW_METRICS_NAMESPACE", "x" * 256),
+        ("QUICKTHAW_TRACE", "xray"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_is_allowed(name: str, value: str) -> None:
