@@ -20,7 +20,7 @@ from quickthaw.layers.cpu import usable_cpus
 from quickthaw.layers.errors import PromptTooLongError
 from quickthaw.layers.interpreter import Interpreter
 from quickthaw.layers.kv import KeyValueCache
-from quickthaw.layers.sampler import Logits, Sampler
+from quickthaw.layers.sampler import Logits, Sampler, Sampling
 from quickthaw.layers.shard import ShardSet
 from quickthaw.layers.spans import Span
 from quickthaw.layers.text.chat import ChatTemplate
@@ -195,7 +195,8 @@ class Session:
     # --- answer ---
 
     def _pieces(self, prompt_ids: Sequence[int], max_tokens: int, request: Generation) -> Iterator[Piece]:
-        sampler = Sampler(request.temperature, request.top_k, request.top_p, request.seed)
+        sampling = Sampling(request.temperature, request.top_k, request.top_p, seed=request.seed)
+        sampler = Sampler(sampling)
         deadline = Deadline(request.deadline_ns, self.config.deadline_margin_ms * 1_000_000)
         text = _Text(None if self._tokenizer is None else self._tokenizer.stream(), request.stop)
         cache = KeyValueCache(self._model)
