@@ -110,6 +110,7 @@ class Session:
         self.model_name = shards.manifest.name
         self.engine_name = engine.name
         self.config = config
+        self.kv_bytes = 0  # keys and values of the last answer
         self._shards = shards
         self._engine = engine
         self._tokenizer = tokenizer
@@ -136,6 +137,11 @@ class Session:
     def bytes_read(self) -> int:
         """Bytes of the shards that were needed so far."""
         return self._shards.bytes_mapped
+
+    @property
+    def resident_bytes(self) -> int | None:
+        """How much of those is in memory now; takes milliseconds. None where the kernel does not say."""
+        return self._shards.resident_bytes()
 
     def take_spans(self) -> list[Span]:
         """What the shards and the engine timed since this was last asked."""
@@ -206,6 +212,7 @@ class Session:
                 break
             token_id = sampler.sample(self._engine.forward(new_ids, cache))
             deadline.end_token()
+            self.kv_bytes = cache.size_bytes
             shown, reason = self._take(token_id, text, n_left)
             yield Piece(token_id, shown, reason)
             if reason is not None:

@@ -36,6 +36,11 @@ class KeyValueCache:
         """Tokens there is room for."""
         return self.keys[0].shape[1]
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all keys and values there is room for."""
+        return 2 * len(self.keys) * self.keys[0].nbytes
+
     def reserve(self, n_tokens: int) -> None:
         """Make room for n_tokens in all; what is filled stays."""
         if n_tokens <= self.capacity:

@@ -73,6 +73,32 @@ class FileMapping:
             advice="restart the function; write a new shard set beside the old one, never over it",
         )
 
+    def resident_bytes(self) -> int | None:
+        """How much of the file is in memory, whoever brought it there; None where the kernel does not say.
+
+        About 1 ms for 60 MB. A file that this process may not write counts as resident whole (Linux 5.2).
+        Source: mincore(2).
+        """
+        import ctypes  # and numpy: both are imported long before anybody asks
+
+        import numpy as np
+
+        mincore = getattr(ctypes.CDLL(None), "mincore", None)
+        if mincore is None:
+            return None
+        n_pages = -(-len(self.buffer) // mmap.PAGESIZE)
+        pages = np.zeros(n_pages, np.uint8)  # bit 0 of each: resident
+        # SAFETY: both addresses are of live objects, and `pages` has a byte for every page of the range.
+        address = np.frombuffer(self.buffer, np.uint8).ctypes.data
+        failed = mincore(
+            ctypes.c_void_p(address),
+            ctypes.c_size_t(len(self.buffer)),
+            pages.ctypes.data_as(ctypes.POINTER(ctypes.c_ubyte)),
+        )
+        if failed:
+            return None
+        return min(int((pages & 1).sum()) * mmap.PAGESIZE, len(self.buffer))
+
 
 def open_regular(path: StrPath, size_bytes: int) -> FileIO:
     """Opens a shard's file for reading.

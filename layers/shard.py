@@ -99,6 +99,10 @@ class Shard:
         """Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError."""
         self._ready_mapping().check_unchanged()
 
+    def resident_bytes(self) -> int | None:
+        """How much of it is in memory: nothing unless READY; None where the kernel does not say."""
+        return 0 if self._mapping is None else self._mapping.resident_bytes()
+
     def close(self) -> None:
         """READY → CLOSED: lets go of the mapping; views that are still held stay valid."""
         self._mapping, self._tensors = None, {}
@@ -200,6 +204,12 @@ class ShardSet:
         with open_regular(path, entry["size_bytes"]) as file:
             self._verifier.check(file, path, entry["sha256"])
         return path
+
+    def resident_bytes(self) -> int | None:
+        """How much of the mapped shards is in memory; None where the kernel does not say."""
+        found = [shard.resident_bytes() for shard in self._shards]
+        known = [size_bytes for size_bytes in found if size_bytes is not None]
+        return sum(known) if len(known) == len(found) else None
 
     def close(self) -> None:
         """Lets go of every shard."""

@@ -30,5 +30,12 @@ def test_room_grows_by_doubling_not_by_token() -> None:
     assert len(capacities) <= 6
 
 
+def test_its_size_is_that_of_its_arrays() -> None:
+    cache = KeyValueCache(MODEL)
+    cache.reserve(65)
+    assert cache.size_bytes == sum(array.nbytes for array in (*cache.keys, *cache.values)) > 0
+
+
 def test_an_empty_cache_holds_no_memory() -> None:
-    assert KeyValueCache(MODEL).capacity == 0
+    cache = KeyValueCache(MODEL)
+    assert (cache.capacity, cache.size_bytes) == (0, 0)

@@ -38,6 +38,10 @@ def test_the_buffer_is_the_file_and_cannot_be_written(mapping: FileMapping, path
     assert not view.flags.writeable
 
 
+def test_what_was_just_written_is_in_memory(mapping: FileMapping) -> None:
+    assert mapping.resident_bytes() == SIZE_BYTES
+
+
 def test_an_untouched_file_is_unchanged(mapping: FileMapping) -> None:
     mapping.check_unchanged()
 

@@ -91,6 +91,15 @@ def test_a_layer_is_mapped_once(shard_set: Path) -> None:
     assert [span.name for span in opened.spans.take()] == ["manifest", "embedding map", "layer-002 map"]
 
 
+def test_what_is_resident_is_mapped_first(shard_set: Path) -> None:
+    opened = open_set(shard_set)
+    embedding_bytes = opened.resident_bytes()
+    opened.layer(0)
+
+    assert embedding_bytes == (shard_set / "embedding.safetensors").stat().st_size
+    assert opened.resident_bytes() == opened.bytes_mapped > embedding_bytes
+
+
 def test_closing_keeps_views_and_refuses_the_rest(shard_set: Path) -> None:
     opened = open_set(shard_set)
     layer = opened.layer(0)
