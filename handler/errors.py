@@ -3,8 +3,11 @@
 
 HandlerError
 ├── ConfigurationError        an environment variable of ours is unknown or has a bad value
+├── BusyError                 another request is being answered
 └── RequestError              a request that will never succeed as it is
     ├── MalformedRequestError     not JSON, not UTF-8, not an object, an event of an unknown kind
+    ├── BodyTooLargeError         more than a function is ever sent
+    ├── AuthenticationError       no key, or one that is not known
     ├── FieldError                a field has a bad value
     │   ├── UnknownFieldError         nothing is called so
     │   ├── UnsupportedFieldError     a known option that is not computed
@@ -16,6 +19,7 @@ HandlerError
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from quickthaw.layers import errors as layers
@@ -25,9 +29,17 @@ from quickthaw.snapshot import errors as snapshot
 class HandlerError(Exception):
     """Base of this package's errors."""
 
+    headers: Mapping[str, str] = {}  # what HTTP says beside the status
+
 
 class ConfigurationError(HandlerError):
     """An environment variable of ours is unknown or has a bad value."""
+
+
+class BusyError(HandlerError):
+    """Another request is being answered; the same request may succeed later."""
+
+    headers: Mapping[str, str] = {"retry-after": "1"}  # noqa: RUF012
 
 
 class RequestError(HandlerError):
@@ -38,6 +50,16 @@ class RequestError(HandlerError):
 
 class MalformedRequestError(RequestError):
     """Not JSON, not UTF-8, not an object, or an event of an unknown kind."""
+
+
+class BodyTooLargeError(RequestError):
+    """The body is longer than any that Lambda passes on."""
+
+
+class AuthenticationError(RequestError):
+    """There is no key, or it is not known. The message does not quote it."""
+
+    headers: Mapping[str, str] = {"www-authenticate": "Bearer"}  # noqa: RUF012
 
 
 class FieldError(RequestError):
@@ -75,6 +97,10 @@ class ModelNotFoundError(RequestError):
 class MethodNotAllowedError(RequestError):
     """The path exists, the method does not."""
 
+    def __init__(self, path: str, allowed: Sequence[str], found: str) -> None:
+        self.headers = {"allow": ", ".join(allowed)}
+        super().__init__(f"{path}: expected {' or '.join(allowed)}, found {found}")
+
 
 class Outcome(NamedTuple):
     """What an error is to a caller over HTTP (as OpenAI's API says it), and to one who started a process."""
@@ -85,16 +111,8 @@ class Outcome(NamedTuple):
     exit_code: int  # as in sysexits.h
 
 
-_USAGE, _DATA, _NO_INPUT, _UNAVAILABLE, _SOFTWARE, _CANNOT_CREATE, _IO, _CONFIG = (
-    64,
-    65,
-    66,
-    69,
-    70,
-    73,
-    74,
-    78,
-)
+_USAGE, _DATA, _NO_INPUT = 64, 65, 66
+_UNAVAILABLE, _SOFTWARE, _CANNOT_CREATE, _IO, _TRY_AGAIN, _CONFIG = 69, 70, 73, 74, 75, 78
 
 
 def _refused(status: int = 400, code: str | None = None) -> Outcome:
@@ -105,13 +123,20 @@ def _broken(exit_code: int, status: int = 500, code: str | None = None) -> Outco
     return Outcome(status, "server_error", code, exit_code)
 
 
+def _unavailable(exit_code: int) -> Outcome:
+    return _broken(exit_code, 503, "model_unavailable")
+
+
 UNEXPECTED = _broken(_SOFTWARE)
 
 OUTCOMES: dict[type[Exception], Outcome] = {
     HandlerError: UNEXPECTED,
     ConfigurationError: _broken(_CONFIG),
+    BusyError: Outcome(429, "rate_limit_error", "rate_limit_exceeded", _TRY_AGAIN),
     RequestError: _refused(),
     MalformedRequestError: _refused(),
+    BodyTooLargeError: _refused(413, "request_too_large"),
+    AuthenticationError: _refused(401, "invalid_api_key"),
     FieldError: _refused(code="invalid_value"),
     UnknownFieldError: _refused(code="unknown_parameter"),
     UnsupportedFieldError: _refused(code="unsupported_parameter"),
@@ -140,12 +165,12 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     layers.ChatTemplateError: _broken(_DATA),
     layers.ChatRefusedError: _refused(code="invalid_value"),
     layers.BrokenTemplateError: _broken(_DATA),
-    layers.ShardError: _broken(_DATA, code="model_unavailable"),
-    layers.ShardMissingError: _broken(_NO_INPUT, code="model_unavailable"),
-    layers.ShardTruncatedError: _broken(_DATA, code="model_unavailable"),
-    layers.ShardReplacedError: _broken(_DATA, code="model_unavailable"),
-    layers.ShardDamagedError: _broken(_DATA, code="model_unavailable"),
-    layers.MappingError: _broken(_IO, code="model_unavailable"),
+    layers.ShardError: _unavailable(_DATA),
+    layers.ShardMissingError: _unavailable(_NO_INPUT),
+    layers.ShardTruncatedError: _unavailable(_DATA),
+    layers.ShardReplacedError: _unavailable(_DATA),
+    layers.ShardDamagedError: _unavailable(_DATA),
+    layers.MappingError: _unavailable(_IO),
     snapshot.SnapshotError: UNEXPECTED,
     snapshot.BootstrapError: _broken(_CONFIG),
     snapshot.StreamError: _broken(_IO),
@@ -153,7 +178,14 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     snapshot.StreamBrokenError: _broken(_IO),
     snapshot.StreamRefusedError: _broken(_IO),
     snapshot.WireError: _broken(_IO),
+    snapshot.HostError: UNEXPECTED,
+    snapshot.TooManyRequestsError: _refused(429),
+    snapshot.RequestTooLargeError: _refused(413),
+    snapshot.HostStoppedError: _broken(_UNAVAILABLE, 503),
+    snapshot.AddressError: _broken(_UNAVAILABLE),
+    snapshot.HostExtraMissingError: _broken(_UNAVAILABLE),
     snapshot.FunctionError: _broken(_SOFTWARE, 502),
+    snapshot.BadAnswerError: _broken(_SOFTWARE, 502),
     snapshot.FunctionInitError: _broken(_UNAVAILABLE, 502),
     snapshot.FunctionExitedError: _broken(_SOFTWARE, 502),
     snapshot.FunctionTimeoutError: _broken(_SOFTWARE, 504),

@@ -8,8 +8,15 @@ SnapshotError
 │   ├── StreamBrokenError     the connection to the Runtime API is gone
 │   └── StreamRefusedError    the Runtime API answered with something other than success
 ├── WireError                 a connection of the host's: the peer is gone, or what it sent is not HTTP
+├── HostError                 the host did not get an event to the function
+│   ├── TooManyRequestsError  as many wait for the function as may
+│   ├── RequestTooLargeError  the event is larger than Lambda lets it be
+│   ├── HostStoppedError      the host is being stopped
+│   ├── AddressError          the address to be listened on is taken, or is none
+│   └── HostExtraMissingError what serves HTTP is not installed
 └── FunctionError             the function did not answer an event, as its host sees it
     ├── FunctionInitError     it failed, or took too long, before it asked for its first event
+    ├── BadAnswerError        it answered an HTTP request with what is no HTTP response
     ├── FunctionExitedError   its process ended without an answer
     └── FunctionTimeoutError  it was still working at its deadline
 """
@@ -54,6 +61,49 @@ class WireError(SnapshotError):
     """A connection of the host's is of no more use."""
 
 
+class HostError(SnapshotError):
+    """The host did not get an event to the function."""
+
+
+class TooManyRequestsError(HostError):
+    """As many requests wait for the function as may."""
+
+    def __init__(self, n_waiting: int) -> None:
+        self.n_waiting = n_waiting
+        super().__init__(f"the function is busy and {n_waiting} requests wait for it; try again later")
+
+
+class RequestTooLargeError(HostError):
+    """The event is larger than Lambda lets it be."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        super().__init__(f"the request is too large: as an event it may have {limit_bytes} bytes")
+
+
+class HostStoppedError(HostError):
+    """The host is being stopped."""
+
+    def __init__(self) -> None:
+        super().__init__("the host is being stopped")
+
+
+class AddressError(HostError):
+    """The address to be listened on is taken, or is none."""
+
+    def __init__(self, address: str, reason: Exception) -> None:
+        self.address = address
+        why = getattr(reason, "strerror", None) or reason
+        super().__init__(f"cannot listen on {address}: {why}; choose another port")
+
+
+class HostExtraMissingError(HostError):
+    """What serves HTTP is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("uvicorn, which serves HTTP here, is not installed: pip install 'quickthaw[host]'")
+
+
 class FunctionError(SnapshotError):
     """The function answered an event with an error. Fields as in Lambda's error document."""
 
@@ -66,6 +116,13 @@ class FunctionError(SnapshotError):
 
 class FunctionInitError(FunctionError):
     """The function failed, or took too long, before it asked for its first event."""
+
+
+class BadAnswerError(FunctionError):
+    """The function answered an HTTP request with what is no HTTP response."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("Gateway.BadAnswer", f"the function's answer is no HTTP response: {reason}")
 
 
 class FunctionExitedError(FunctionError):

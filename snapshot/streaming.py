@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streamed answers: what a handler returns to send one piece by piece, and how it reaches the Runtime API.
 
-    body of a direct invoke:      chunk, chunk, … body of an HTTP integration:  {"statusCode": …, "headers":
-    …, "cookies": …}, 8 NUL bytes, chunk, chunk, …
+    body of a direct invoke:      chunk, chunk, …
+    body of an HTTP integration:  {"statusCode": …, "headers": …, "cookies": …}, 8 NUL bytes, chunk, chunk, …
 
 An exception before the first chunk is an ordinary invocation error. One after it can only travel behind the
 bytes already sent: in the trailers. When the caller has gone away, the handler's generator is closed.

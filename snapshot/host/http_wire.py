@@ -47,6 +47,10 @@ class Request:
         elif size_bytes := _size_bytes(self.headers.get("content-length", "0"), base=10):
             yield _read_exactly(self.source, size_bytes)
 
+    def read(self) -> bytes:
+        """The whole body. Raises: WireError when it ends early."""
+        return b"".join(self.body())
+
     def _chunks(self) -> Iterator[bytes]:
         while size_bytes := _size_bytes(_read_line(self.source).partition(";")[0], base=16):
             yield _read_exactly(self.source, size_bytes)

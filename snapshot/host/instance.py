@@ -1,19 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """One function process and its Runtime API: started, asked, killed at its deadline, noticed when it dies."""
 
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from typing import IO
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import IO, TypeVar
 
-from quickthaw.snapshot.errors import FunctionExitedError, FunctionTimeoutError
-from quickthaw.snapshot.host.invocation import Chunk
+from quickthaw.snapshot.errors import FunctionExitedError
+from quickthaw.snapshot.host.invocation import Invocation
 from quickthaw.snapshot.host.runtime_api import RuntimeApi
 
 _BOOTSTRAP = "quickthaw.snapshot.bootstrap"
 _OUTPUT_WAIT_S = 2.0
+_AnyInvocation = TypeVar("_AnyInvocation", bound=Invocation)
+
+
+class State(Enum):
+    """What can be expected of an instance.
+
+    STARTING: its process runs its init; left when it asks for an event, or fails.
+    READY: it answers events, one after the other; left when it dies or is killed.
+    DEAD: it has failed its init, died or been killed; never left.
+    """
+
+    STARTING = "starting"
+    READY = "ready"
+    DEAD = "dead"
 
 
 class Instance:
@@ -61,6 +77,13 @@ class Instance:
         """The function's process."""
         return self._process.pid
 
+    @property
+    def state(self) -> State:
+        """What can be expected of it now."""
+        if self._api.has_failed:
+            return State.DEAD
+        return State.READY if self._api.is_ready else State.STARTING
+
     def __enter__(self) -> "Instance":
         return self
 
@@ -74,19 +97,23 @@ class Instance:
         """
         return self._api.wait_ready(timeout_s)
 
-    def invoke(self, event: bytes, timeout_s: float) -> Generator[Chunk, None, None]:
-        """Send one event and yield its answer. To close the iterator early is to hang up on the function.
+    def invoke(self, event: bytes, timeout_s: float) -> Invocation:
+        """Send one event; iterate what is returned for the answer.
 
         Raises: FunctionError; at the deadline FunctionTimeoutError, and the process has been killed.
         """
-        invocation = self._api.invoke(event, timeout_s)
-        try:
-            yield from invocation
-        except FunctionTimeoutError:
-            self._process.kill()
-            raise
-        finally:
-            invocation.close()
+        return self.run(Invocation(event, timeout_s))
+
+    def run(self, invocation: _AnyInvocation) -> _AnyInvocation:
+        """Send the event of an invocation. Raises: FunctionError when nobody is there to take it."""
+        invocation.on_timeout = self.kill
+        self._api.send(invocation)
+        return invocation
+
+    def kill(self) -> None:
+        """End the process, and whatever waits for it; it is not waited for."""
+        self._api.fail(_exited(-signal.SIGKILL))
+        self._process.kill()
 
     def stop(self) -> None:
         """Kill the process, read the rest of its output, stop serving it."""
@@ -96,8 +123,7 @@ class Instance:
         self._api.close()
 
     def _watch(self) -> None:
-        status = self._process.wait()
-        self._api.fail(FunctionExitedError("Runtime.ExitError", f"Runtime exited {_describe_exit(status)}"))
+        self._api.fail(_exited(self._process.wait()))
 
 
 def _read_lines(output: IO[bytes], on_output: Callable[[str], object]) -> None:
@@ -106,11 +132,8 @@ def _read_lines(output: IO[bytes], on_output: Callable[[str], object]) -> None:
             on_output(line.decode("utf-8", "replace"))
 
 
-def _describe_exit(status: int) -> str:
+def _exited(status: int) -> FunctionExitedError:
     """As Lambda words it: a signal's name, or the exit status."""
-    if status == 0:
-        return "without providing a reason"
-    import signal
-
     reason = f"signal: {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-    return f"with error: {reason}"
+    how = f"with error: {reason}" if status else "without providing a reason"
+    return FunctionExitedError("Runtime.ExitError", f"Runtime exited {how}")

@@ -2,14 +2,18 @@
 """One event on its way through a function, between who waits for the answer and who delivers it."""
 
 import json
+import threading
 import time
 from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 from uuid import uuid4
 
 from quickthaw.snapshot.errors import FunctionError, FunctionTimeoutError
+
+_MAX_WAITING_CHUNKS = 64  # who reads slowly slows the function down, and fills no memory
 
 
 class Chunk(NamedTuple):
@@ -20,14 +24,21 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class End:
+    """The function is done with this event; `error` says how the answer broke off."""
+
     error: FunctionError | None
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class Invocation:
     """Iterate for the answer's chunks, as they come; a FunctionError comes where the answer broke off.
 
-    `content_type` and `is_streamed` describe the answer once its first chunk is there.
+    `content_type` and `is_streamed` describe the answer once its first chunk is there. The process that
+    answers is to be killed by `on_timeout`.
     """
 
     def __init__(self, event: bytes, timeout_s: float, trace_id: str | None = None) -> None:
@@ -39,8 +50,15 @@ class Invocation:
         self.content_type = ""
         self.is_streamed = False
         self.is_closed = False
+        self.on_timeout: Callable[[], object] = _do_nothing
         self._deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
-        self._items: SimpleQueue[Chunk | _End] = SimpleQueue()
+        self._items: SimpleQueue[Chunk | End] = SimpleQueue()
+        self._is_over = False
+        self._room = threading.Semaphore(_MAX_WAITING_CHUNKS)
+        self._hang_up: Callable[[], object] = _do_nothing
+        self._hang_up_lock = threading.Lock()
+
+    # --- who waits ---
 
     def __iter__(self) -> "Invocation":
         return self
@@ -50,32 +68,53 @@ class Invocation:
 
         Raises: FunctionError, and FunctionTimeoutError at the deadline.
         """
-        if self.is_closed:
+        if self._is_over:
             raise StopIteration
         remaining_s = (self._deadline_ns - time.monotonic_ns()) / 1e9
         try:
             item = self._items.get(timeout=max(0.0, remaining_s))
         except Empty:
-            item = _End(timeout_error(self))
-        if isinstance(item, Chunk):
-            return item
-        self.is_closed = True
-        if item.error is not None:
-            raise item.error
-        raise StopIteration
+            item = End(timeout_error(self))
+            self.close()
+            self.on_timeout()
+        if isinstance(item, End):
+            self._is_over = True
+            if item.error is not None:
+                raise item.error
+            raise StopIteration
+        self._room.release()
+        return item
 
     def close(self) -> None:
-        """Stop listening. A function that is still streaming finds its connection closed."""
-        self.is_closed = True
+        """Stop listening, and hang up on a function that is streaming: its next write fails."""
+        with self._hang_up_lock:
+            self.is_closed = True
+            self._hang_up()
+        self._room.release()
 
-    def deliver(self, data: bytes) -> bool:
-        """Hand over a chunk; return whether anybody is listening."""
-        self._items.put(Chunk(data, time.monotonic_ns()))
-        return not self.is_closed
+    # --- who delivers ---
+
+    def attach(self, hang_up: Callable[[], object]) -> None:
+        """The answer is coming in pieces; `hang_up` breaks the connection that it comes on."""
+        with self._hang_up_lock:
+            self._hang_up = hang_up
+            if self.is_closed:
+                hang_up()
+
+    def deliver(self, data: bytes) -> None:
+        """Hand over a chunk, when there is room for it."""
+        if not self.is_closed:
+            self._room.acquire()
+        self._put(Chunk(data, time.monotonic_ns()))
 
     def finish(self, error: FunctionError | None = None) -> None:
         """End the answer, whole or with an error. Only the first end counts."""
-        self._items.put(_End(error))
+        with self._hang_up_lock:
+            self._hang_up = _do_nothing  # the connection may be used for the next answer
+        self._put(End(error))
+
+    def _put(self, item: Chunk | End) -> None:
+        self._items.put(item)
 
 
 def timeout_error(invocation: Invocation) -> FunctionTimeoutError:

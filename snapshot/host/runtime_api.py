@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Lambda Runtime API for one function process, as the process sees it over HTTP.
 
-    GET  /2018-06-01/runtime/invocation/next         blocks until there is an event POST
-    /2018-06-01/runtime/invocation/ID/response  the answer: whole, or chunk by chunk with an error in its
-    trailers POST /2018-06-01/runtime/invocation/ID/error     the function failed POST
-    /2018-06-01/runtime/init/error              the function failed before its first event GET
-    /2018-06-01/runtime/restore/next            the function may be captured; answered at once POST
-    /2018-06-01/runtime/restore/error           the function failed after that
+    GET  /2018-06-01/runtime/invocation/next         blocks until there is an event
+    POST /2018-06-01/runtime/invocation/ID/response  the answer: whole, or in chunks, an error in the trailers
+    POST /2018-06-01/runtime/invocation/ID/error     the function failed
+    POST /2018-06-01/runtime/init/error              the function failed before its first event
+    GET  /2018-06-01/runtime/restore/next            the function may be captured; answered at once
+    POST /2018-06-01/runtime/restore/error           the function failed after that
 
 Source: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 """
 
 import re
+import struct
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
-from socket import SHUT_RDWR, create_server, socket
+from socket import SHUT_RD, SHUT_RDWR, SO_LINGER, SOL_SOCKET, create_server, socket
 
 from quickthaw.snapshot.errors import FunctionError, FunctionInitError, WireError
 from quickthaw.snapshot.host import http_wire
@@ -73,17 +75,25 @@ class RuntimeApi:
                 raise self._failure
         raise FunctionInitError("Sandbox.Timedout", f"Init timed out after {timeout_s:.2f} seconds")
 
-    def invoke(self, event: bytes, timeout_s: float, trace_id: str | None = None) -> Invocation:
-        """Queue an event for the function; its deadline counts from now.
+    @property
+    def is_ready(self) -> bool:
+        """Whether the function has asked for an event."""
+        return self._ready_ns is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there will be no more answers."""
+        return self._failure is not None
+
+    def send(self, invocation: Invocation) -> None:
+        """Queue an event for the function.
 
         Raises: the error given to `fail`, when there is no function any more.
         """
-        invocation = Invocation(event, timeout_s, trace_id)
         with self._changed:
             if self._failure is not None:
                 raise self._failure
             self._pending.put(invocation)
-        return invocation
 
     def fail(self, error: FunctionError) -> None:
         """There will be no more answers: end whatever is waiting for one."""
@@ -137,7 +147,7 @@ class RuntimeApi:
             return False
         invocation = self._current
         if invocation is None or invocation.request_id != match[1]:
-            _drain(request)
+            request.read()
             error = {"errorType": "InvalidRequestID", "errorMessage": "Invalid request ID"}
             http_wire.reply_json(connection, 400, error)
             return True
@@ -172,14 +182,14 @@ class RuntimeApi:
         invocation.is_streamed = mode.lower() == "streaming"
         if not invocation.is_streamed:
             return self._take_whole_response(connection, request, invocation)
+        invocation.attach(partial(_hang_up, connection))
         try:
             for chunk in request.body():
-                if not invocation.deliver(chunk):
-                    return False
+                invocation.deliver(chunk)
         except WireError as exc:
             with self._changed:
-                # Most likely the process has died: its exit says more than a broken connection does.
-                self._changed.wait_for(lambda: self._failure, _EXIT_WAIT_S)
+                # Unless we hung up, the process has died: its exit says more than a broken connection does.
+                self._changed.wait_for(lambda: self._failure or invocation.is_closed, _EXIT_WAIT_S)
             self._finish(invocation, FunctionError("Runtime.TruncatedResponse", str(exc)))
             raise
         error_type = request.trailers.get(ERROR_TYPE_TRAILER.lower(), "")
@@ -190,7 +200,7 @@ class RuntimeApi:
         return True
 
     def _take_whole_response(self, connection: socket, request: Request, invocation: Invocation) -> bool:
-        body = _drain(request)
+        body = request.read()
         if len(body) > _RESPONSE_LIMIT_BYTES:
             message = f"exceeded maximum allowed payload size ({_RESPONSE_LIMIT_BYTES} bytes)."
             self._finish(
@@ -206,13 +216,13 @@ class RuntimeApi:
 
     def _take_error(self, connection: socket, request: Request, invocation: Invocation) -> bool:
         error_type = request.headers.get(ERROR_TYPE_TRAILER.lower(), "")
-        self._finish(invocation, error_from_document(_drain(request), error_type))
+        self._finish(invocation, error_from_document(request.read(), error_type))
         http_wire.reply_json(connection, 202, _ACCEPTED)
         return True
 
     def _take_init_error(self, connection: socket, request: Request) -> bool:
         error_type = request.headers.get(ERROR_TYPE_TRAILER.lower(), "")
-        self.fail(error_from_document(_drain(request), error_type, FunctionInitError))
+        self.fail(error_from_document(request.read(), error_type, FunctionInitError))
         http_wire.reply_json(connection, 202, _ACCEPTED)
         return True
 
@@ -225,5 +235,12 @@ class RuntimeApi:
         invocation.finish(error)
 
 
-def _drain(request: Request) -> bytes:
-    return b"".join(request.body())
+def _hang_up(connection: socket) -> None:
+    """Break a connection so that the peer's very next write fails.
+
+    It is reset: after an ordinary close the peer's first write would still succeed. Who reads from it wakes
+    up and closes it.
+    """
+    with suppress(OSError):  # it may be closed already
+        connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(SHUT_RD)

@@ -42,16 +42,23 @@ def _ask(function: HTTPConnection, method: str, path: str, body: bytes = b"") ->
     return response.status, response.read()
 
 
+def _send(api: RuntimeApi, event: bytes = b"{}", timeout_s: float = 10) -> Invocation:
+    invocation = Invocation(event, timeout_s)
+    api.send(invocation)
+    return invocation
+
+
 def _next(api: RuntimeApi, function: HTTPConnection, event: bytes = b"{}") -> tuple[Invocation, str]:
     """Start an invocation; return it and the path of its answers."""
-    invocation = api.invoke(event, timeout_s=10)
+    invocation = _send(api, event)
     status, body = _ask(function, "GET", "/invocation/next")
     assert (status, body) == (200, event)
     return invocation, f"/invocation/{invocation.request_id}"
 
 
 def test_next_describes_the_invocation(api: RuntimeApi, function: HTTPConnection) -> None:
-    invocation = api.invoke(b'{"a": 1}', timeout_s=3, trace_id="Root=1-abc")
+    invocation = Invocation(b'{"a": 1}', timeout_s=3, trace_id="Root=1-abc")
+    api.send(invocation)
     function.request("GET", RUNTIME + "/invocation/next")
     response = function.getresponse()
 
@@ -149,12 +156,12 @@ def test_a_failed_init(api: RuntimeApi, function: HTTPConnection) -> None:
     with pytest.raises(FunctionInitError, match="ImportError: no numpy"):
         api.wait_ready(10)
     with pytest.raises(FunctionInitError):
-        api.invoke(b"{}", 10)
+        _send(api)
 
 
 def test_a_dead_process_ends_what_waits_for_it(api: RuntimeApi, function: HTTPConnection) -> None:
     current, _ = _next(api, function)
-    queued = api.invoke(b"{}", 10)
+    queued = _send(api)
 
     api.fail(FunctionExitedError("Runtime.ExitError", "gone"))
 
@@ -164,7 +171,7 @@ def test_a_dead_process_ends_what_waits_for_it(api: RuntimeApi, function: HTTPCo
 
 
 def test_the_deadline_ends_the_wait(api: RuntimeApi) -> None:
-    invocation = api.invoke(b"{}", timeout_s=0.01)
+    invocation = _send(api, timeout_s=0.01)
 
     with pytest.raises(FunctionTimeoutError, match=r"Task timed out after 0\.01 seconds"):
         next(invocation)
