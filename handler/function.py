@@ -8,16 +8,19 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 from time import monotonic_ns
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from quickthaw.handler import api, direct, events
-from quickthaw.handler.config import trace_id
+from quickthaw.handler import api, direct, events, gc_pauses
+from quickthaw.handler.config import MetricsOutput
 from quickthaw.handler.errors import is_expected
 from quickthaw.handler.request import Request
+from quickthaw.handler.request_record import RequestRecord
 from quickthaw.handler.session import Completion, Piece, Session
-from quickthaw.handler.stream import to_json
 from quickthaw.handler.timeline import Timeline
-from quickthaw.snapshot import streaming
+from quickthaw.snapshot import afterwards, streaming
+
+if TYPE_CHECKING:
+    from quickthaw.handler.telemetry.request_log import RequestLog
 
 _logger = logging.getLogger(__name__)
 
@@ -41,42 +44,56 @@ class Function:
 
     def __init__(self, session: Session, timeline: Timeline) -> None:
         self._session = session
-        self._timeline: Timeline | None = timeline  # None once the start was reported
+        self._start = timeline
+        self._timeline: Timeline | None = timeline  # None once the first token was stamped
+        self._log: RequestLog | None = None  # made after the first answer, with what it imports
+        if session.config.metrics is not MetricsOutput.OFF:
+            gc_pauses.watch()
 
     def answer(self, event: object, context: Context) -> Any:
         """What the handler returns: an object, or a StreamedResponse where that is asked for and possible."""
+        record = RequestRecord(event, context)
         self._mark("event")
         wire: events.Event = events.DirectEvent(event)
         try:
             wire = events.parse(event)
-            return self._answer(wire, context)
+            return self._answer(wire, context, record)
         except Exception as exc:
+            record.error = exc
             if not is_expected(exc):
                 _logger.exception("a request failed unexpectedly")
             return wire.error(exc)
+        finally:
+            afterwards.defer(lambda: self._report(record))
 
-    def _answer(self, wire: events.Event, context: Context) -> Any:
+    def _answer(self, wire: events.Event, context: Context, record: RequestRecord) -> Any:
         request: Request
         shape: Shape
         if isinstance(wire, events.DirectEvent):
+            record.route = "direct"
             request, shape = (
                 direct.read_request(wire.body(), self._session),
                 direct.DirectShape(self._session),
             )
         else:
             read = api.reader(wire.method, wire.path)
+            record.route = f"{wire.method} {wire.path}"
             if read is None:
                 return wire.whole(api.document(wire.path, self._session))
             request, shape = read(wire.body(), self._session)
-        return self._generate(request, shape, wire, context)
+        record.request = request
+        return self._generate(request, shape, wire, context, record)
 
-    def _generate(self, request: Request, shape: Shape, wire: events.Event, context: Context) -> Any:
+    def _generate(
+        self, request: Request, shape: Shape, wire: events.Event, context: Context, record: RequestRecord
+    ) -> Any:
         deadline_ns = monotonic_ns() + context.get_remaining_time_in_millis() * 1_000_000
         completion = self._session.generate(request.generation._replace(deadline_ns=deadline_ns))
         # Before there is a response: what fails up to the first token is still an ordinary error.
+        record.completion, record.first_compute_ns = completion, monotonic_ns()
         first = next(completion)
-        self._mark_first_token()
-        pieces = self._rest(first, completion)
+        self._mark_first_token(record)
+        pieces = record.timed(self._rest(first, completion))
         if request.is_streamed and self._session.config.can_stream and streaming.is_available():
             return wire.stream(shape.chunks(pieces, completion))
         if request.is_streamed and isinstance(wire, events.HttpEvent):
@@ -84,31 +101,31 @@ class Function:
         return wire.whole(shape.whole(list(pieces), completion))
 
     def _rest(self, first: Piece, completion: Completion) -> Iterator[Piece]:
-        try:
-            with closing(completion):
-                yield from chain((first,), completion)
-        finally:
-            self._report_start()
+        with closing(completion):
+            yield from chain((first,), completion)
 
-    # --- the start's timings ---
+    # --- what is told of it ---
+
+    def _report(self, record: RequestRecord) -> None:
+        record.end_ns = monotonic_ns()
+        self._request_log().report(record)
+
+    def _request_log(self) -> RequestLog:
+        if self._log is None:
+            from quickthaw.handler.telemetry.request_log import RequestLog
+
+            self._log = RequestLog(self._session, self._start)
+        return self._log
 
     def _mark(self, phase: str) -> None:
         if self._timeline is not None:
             self._timeline.mark(phase)
 
-    def _mark_first_token(self) -> None:
-        spans = self._session.take_spans()
-        if self._timeline is None:
-            return
-        self._timeline.mark("first token")
-        for span in spans:
-            self._timeline.span(*span)
-
-    def _report_start(self) -> None:
-        """One line in the log, after the first answer."""
+    def _mark_first_token(self, record: RequestRecord) -> None:
+        record.has_begun = True
+        record.spans = self._session.take_spans()
         timeline, self._timeline = self._timeline, None
         if timeline is not None:
-            line = timeline.line(
-                engine=self._session.engine_name, bytes_read=self._session.bytes_read, trace_id=trace_id()
-            )
-            print(to_json(line), flush=True)
+            timeline.mark("first token")
+            for span in record.spans:
+                timeline.span(*span)

@@ -13,7 +13,7 @@ from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.invocation import Chunk
 
 HANDLER = "quickthaw.handler.app.lambda_handler"
-_START_LINE = '{"quickthaw"'
+_OWN_LINE = '{"quickthaw"'
 _START_LINE_WAIT_S = 2.0
 
 
@@ -106,8 +106,9 @@ class _Log:
 
     def take(self, line: str) -> None:
         """Look at one line."""
-        if line.startswith(_START_LINE):
-            self.start_line = json.loads(line)
+        message = json.loads(line) if line.startswith(_OWN_LINE) else {}
+        if message.get("quickthaw") == "start":
+            self.start_line = message
             self.has_start_line.set()
         else:
             self._on_log(line)

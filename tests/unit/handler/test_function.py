@@ -137,7 +137,7 @@ def test_the_deadline_leaves_time_to_answer() -> None:
 
 
 def test_the_start_is_reported_once_after_the_first_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    function = Function(session("hi")[0], Timeline())
+    function = Function(session("hi", environ={"QUICKTHAW_LOG": "off"})[0], Timeline())
     function.answer({"prompt": ""}, Context())
     assert capsys.readouterr().out == ""
     function.answer({"prompt": "?"}, Context())

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one request measured, under the names of `metrics`: from its record and this process's counters."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from quickthaw.handler import gc_pauses
+from quickthaw.handler.errors import outcome
+from quickthaw.handler.telemetry.metrics import Measured
+from quickthaw.handler.timeline import Phase, major_faults
+
+if TYPE_CHECKING:
+    from quickthaw.handler.request_record import RequestRecord
+    from quickthaw.handler.session import Session
+
+_OK, _BAD_REQUEST, _SERVER_ERROR = 200, 400, 500
+
+
+def ms(elapsed_ns: float) -> float:
+    """Milliseconds, as precise as anybody reads them."""
+    return round(elapsed_ns / 1e6, 3)
+
+
+def status(record: RequestRecord) -> int:
+    """The answer's HTTP status; one that failed after it had begun has said 200."""
+    return _OK if record.error is None or record.has_begun else outcome(record.error).status
+
+
+class Meter:
+    """Reads what counts up over a process's life, and says what came since the last request."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._read_bytes = 0
+        self._major_faults = 0
+
+    def measure(self, record: RequestRecord) -> Measured:
+        """What `record`'s request, and for the first one the start before it, measured."""
+        return {**_counts(record), **_times(record), **self._resources()}
+
+    def _resources(self) -> Measured:
+        read_bytes, n_faults = self._session.bytes_read, major_faults()
+        measured: Measured = {
+            "read_bytes": [max(0, read_bytes - self._read_bytes)],
+            "major_faults": [n_faults - self._major_faults],
+            "gc_pause_ms": [ms(pause_ns) for pause_ns in gc_pauses.take()],
+            "kv_bytes": [self._session.kv_bytes],
+            "shard_mapped_bytes": [read_bytes],
+        }
+        self._read_bytes, self._major_faults = read_bytes, n_faults
+        return measured
+
+
+def ready(phases: list[Phase]) -> Measured:
+    """How long the start took, if the bootstrap stamped it."""
+    end_ns = next((phase.end_ns for phase in phases if phase.name == "ready"), None)
+    return {} if end_ns is None else {"ready_ms": [ms(end_ns - phases[0].start_ns)]}
+
+
+def _counts(record: RequestRecord) -> Measured:
+    completion = record.completion
+    is_failed = record.error is not None and outcome(record.error).status >= _SERVER_ERROR
+    return {
+        "requests": [1],
+        "refused_requests": [int(_BAD_REQUEST <= status(record) < _SERVER_ERROR)],
+        "failed_requests": [int(is_failed)],
+        "prompt_tokens": [0 if completion is None else completion.n_prompt_tokens],
+        "completion_tokens": [0 if completion is None else completion.n_tokens],
+    }
+
+
+def _times(record: RequestRecord) -> Measured:
+    stamps = record.token_ns
+    if not stamps:
+        return {}
+    times = {"first_token_ms": [ms(stamps[0] - record.event_ns)]}
+    if len(stamps) > 1:
+        times["inter_token_ms"] = [ms(after - before) for before, after in pairwise(stamps)]
+        times["tokens_per_second"] = [round((len(stamps) - 1) * 1e9 / (stamps[-1] - stamps[0]), 2)]
+    return times
