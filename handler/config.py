@@ -167,6 +167,8 @@ class HandlerConfig(NamedTuple):  # importing dataclasses would cost 7 ms of eve
         environ = os.environ if environ is None else environ
         _refuse_unknown(environ)
         values = read_variables(VARIABLES, environ, ConfigurationError)
+        if values["traces"]:
+            _require_opentelemetry()
         return cls(**values, layers=LayersConfig.from_env(environ))
 
 
@@ -176,6 +178,13 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         if name.startswith(PREFIX) and name not in known:
             allowed = ", ".join(sorted(known))
             raise ConfigurationError(f"unknown variable {name}={environ[name]!r}: allowed are {allowed}")
+
+
+def _require_opentelemetry() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        raise ConfigurationError("QUICKTHAW_TRACE='otel': opentelemetry-sdk is not installed, pip install it")
 
 
 def keep_blas_single_threaded() -> None:
@@ -189,6 +198,12 @@ def keep_blas_single_threaded() -> None:
 def trace_id() -> str | None:
     """The X-Ray trace of the invocation at hand; awslambdaric keeps it in the environment."""
     return os.environ.get("_X_AMZN_TRACE_ID")
+
+
+def trace_exporters() -> list[str]:
+    """What OpenTelemetry's own variable names, as its SDK reads it."""
+    names = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")
+    return [name.strip() for name in names if name.strip() not in ("", "none")]
 
 
 def readme_table() -> str:

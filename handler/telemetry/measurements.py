@@ -53,10 +53,15 @@ class Meter:
         return measured
 
 
-def ready(phases: list[Phase]) -> Measured:
-    """How long the start took, if the bootstrap stamped it."""
-    end_ns = next((phase.end_ns for phase in phases if phase.name == "ready"), None)
-    return {} if end_ns is None else {"ready_ms": [ms(end_ns - phases[0].start_ns)]}
+def until_ready(phases: list[Phase]) -> list[Phase]:
+    """The phases of the start alone; none where the bootstrap did not stamp its end."""
+    end_ns = next((phase.end_ns for phase in phases if phase.name == "ready"), 0)
+    return [phase for phase in phases if phase.end_ns <= end_ns]
+
+
+def ready(start: list[Phase]) -> Measured:
+    """How long the start took."""
+    return {"ready_ms": [ms(start[-1].end_ns - start[0].start_ns)]} if start else {}
 
 
 def _counts(record: RequestRecord) -> Measured:

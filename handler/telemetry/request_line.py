@@ -68,7 +68,7 @@ def prompt(record: RequestRecord) -> Json:
     if record.request is None:
         return {}
     generation = record.request.generation
-    return {"prompt": generation.prompt if generation.messages is None else generation.messages}
+    return {"prompt": generation.messages or generation.prompts}
 
 
 def find_trace(record: RequestRecord) -> trace_context.TraceContext | None:

@@ -6,10 +6,12 @@ Runs when the answer has left; docs/observability.md describes the members of a 
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
 from quickthaw.handler.config import MetricsOutput, trace_id
+from quickthaw.handler.errors import ConfigurationError
 from quickthaw.handler.stream import to_json
 from quickthaw.handler.telemetry import embedded, measurements, prometheus, request_line
 from quickthaw.handler.telemetry.metrics import Measured, Metrics
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
     from quickthaw.handler.request_record import RequestRecord
     from quickthaw.handler.session import Session
     from quickthaw.handler.telemetry.request_line import Json
+    from quickthaw.handler.telemetry.spans import SpanWriter
     from quickthaw.handler.timeline import Timeline
+
+
+_logger = logging.getLogger(__name__)
 
 
 class RequestLog:
@@ -30,18 +36,23 @@ class RequestLog:
         self._start: Timeline | None = timeline  # None once it was reported
         self._meter = measurements.Meter(session)
         self._metrics = Metrics()
+        self._spans = _span_writer() if session.config.traces else None
 
     def report(self, record: RequestRecord) -> None:
         """The last byte of the answer has left."""
         kind = "warm" if self._start is None else "cold"
-        measured = self._meter.measure(record)
-        if self._start is not None and record.has_begun:
-            measured = {**measurements.ready(self._start.phases()), **measured}
+        start = self._take_start() if record.has_begun else None
+        phases = [] if start is None else measurements.until_ready(start.phases())
+        measured = {**measurements.ready(phases), **self._meter.measure(record)}
         if self._config.metrics is not MetricsOutput.OFF:
             self._metrics.add(measured, kind)
-        self._write(record, measured, kind)
-        if record.has_begun:
-            self._report_start()
+        line = self._line(record, measured, kind)
+        if line:
+            print(to_json(line), flush=True)
+        if self._spans is not None:
+            self._spans.write(record, request_line.described(record), phases)
+        if start is not None:
+            self._report_start(start)
 
     def metrics_text(self) -> str:
         """The totals for Prometheus, and what is measured only when asked for."""
@@ -50,24 +61,37 @@ class RequestLog:
             self._metrics.add({"shard_resident_bytes": [resident_bytes]})
         return prometheus.exposition(self._metrics)
 
-    def _write(self, record: RequestRecord, measured: Measured, kind: str) -> None:
-        config, members = self._config, {}
+    def _line(self, record: RequestRecord, measured: Measured, kind: str) -> Json:
+        """Empty when nothing is to be told."""
+        config = self._config
+        head = {"quickthaw": "request", "function": request_line.function_name(record), "start": kind}
+        members: Json = {}
         if config.logs_requests:
-            model: Json = {"model": self._session.model_name, "engine": self._session.engine_name}
-            members = model | request_line.described(record) | request_line.summed_up(measured)
-        if config.logs_requests and config.logs_prompts:
-            members |= request_line.prompt(record)
+            members |= {"model": self._session.model_name, "engine": self._session.engine_name}
+            members |= request_line.described(record) | request_line.summed_up(measured)
+            if config.logs_prompts:
+                members |= request_line.prompt(record)
         if config.metrics is MetricsOutput.EMF:
             time_ms = time.time_ns() // 1_000_000
             members |= embedded.embedded(measured, config.metrics_namespace, time_ms)
-        if members:
-            head = {"quickthaw": "request", "function": request_line.function_name(record), "start": kind}
-            print(to_json(head | members), flush=True)
+        return head | members if members else {}
 
-    def _report_start(self) -> None:
-        timeline, self._start = self._start, None
-        if timeline is not None:
-            line = timeline.line(
-                engine=self._session.engine_name, bytes_read=self._session.bytes_read, trace_id=trace_id()
-            )
-            print(to_json(line), flush=True)
+    def _take_start(self) -> Timeline | None:
+        start, self._start = self._start, None
+        return start
+
+    def _report_start(self, start: Timeline) -> None:
+        line = start.line(
+            engine=self._session.engine_name, bytes_read=self._session.bytes_read, trace_id=trace_id()
+        )
+        print(to_json(line), flush=True)
+
+
+def _span_writer() -> SpanWriter | None:
+    from quickthaw.handler.telemetry.spans import SpanWriter
+
+    try:
+        return SpanWriter()
+    except ConfigurationError as exc:  # answers go on without spans
+        _logger.error("%s", exc)
+        return None
