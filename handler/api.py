@@ -1,155 +1,172 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes and objects of OpenAI's HTTP API, as far as they are served.
+"""The routes of OpenAI's HTTP API, as far as they are served, and what a request to them may ask.
 
     GET  /healthz               is it alive
     GET  /v1/models[/ID]        the one model
-    POST /v1/completions        prompt → text
-    POST /v1/chat/completions   messages → message
+    POST /v1/completions        prompts → texts
+    POST /v1/chat/completions   messages → messages
 
-An answer that the invocation's deadline cut short has the finish reason "length": clients know no other word.
 Source: https://platform.openai.com/docs/api-reference.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from quickthaw.handler.errors import FieldError, MethodNotAllowedError, ModelNotFoundError, RouteNotFoundError
+from quickthaw.handler.errors import (
+    FieldError,
+    MethodNotAllowedError,
+    ModelNotFoundError,
+    RouteNotFoundError,
+    UnsupportedFieldError,
+)
 from quickthaw.handler.fields import Fields, described
-from quickthaw.handler.request import Defaults, Request, read, read_messages, read_prompt
-from quickthaw.handler.session import Completion, Piece, Session
+from quickthaw.handler.questions import read_messages, read_prompts
+from quickthaw.handler.request import Defaults, Request, read
+from quickthaw.handler.session import Session
+from quickthaw.handler.shapes import ChatShape, CompletionShape, Json
 
-Json = dict[str, Any]
-
-_TEMPERATURE = 1.0  # OpenAI's default
+_TEMPERATURE = 1.0  # OpenAI's default, and their limits
+_CHOICES_LIMIT = 128
+_COMPLETION_LOGPROBS_LIMIT = 5
+_CHAT_LOGPROBS_LIMIT = 20
 _MODELS = "/v1/models"
 
-
-class CompletionShape:
-    """/v1/completions: the answer is a text."""
-
-    object_name = chunk_object_name = "text_completion"
-    id_prefix = "cmpl-"
-
-    def __init__(self, model_name: str, *, includes_usage: bool) -> None:
-        self._includes_usage = includes_usage
-        self._head = {
-            "id": self.id_prefix + os.urandom(12).hex(),
-            "created": int(time.time()),
-            "model": model_name,
-        }
-
-    def whole(self, pieces: Sequence[Piece], completion: Completion) -> Json:
-        """The answer in one object."""
-        text = "".join([piece.text for piece in pieces])
-        choice = {"index": 0, **self.content(text), "logprobs": None, "finish_reason": _reason(completion)}
-        return {**self._head, "object": self.object_name, "choices": [choice], "usage": completion.usage()}
-
-    def chunks(self, pieces: Iterator[Piece], completion: Completion) -> Iterator[Json]:
-        """A chunk for each token as it comes, one with the finish reason, one with the usage if asked for."""
-        for index, piece in enumerate(pieces):
-            if piece.token_id is not None or piece.text:
-                yield self._chunk([self._choice(self.delta(piece.text, is_first=index == 0), None)])
-        yield self._chunk([self._choice(self.last_delta(), _reason(completion))])
-        if self._includes_usage:
-            yield {**self._chunk([]), "usage": completion.usage()}
-
-    def content(self, text: str) -> Json:
-        """The whole answer's text, where this kind of object has it."""
-        return {"text": text}
-
-    def delta(self, text: str, *, is_first: bool) -> Json:  # noqa: ARG002 - a message begins with its role
-        """One token's text."""
-        return {"text": text}
-
-    def last_delta(self) -> Json:
-        """What comes with the finish reason."""
-        return {"text": ""}
-
-    def _choice(self, delta: Json, finish_reason: str | None) -> Json:
-        return {"index": 0, **delta, "logprobs": None, "finish_reason": finish_reason}
-
-    def _chunk(self, choices: list[Json]) -> Json:
-        chunk = {**self._head, "object": self.chunk_object_name, "choices": choices}
-        return {**chunk, "usage": None} if self._includes_usage else chunk
-
-
-class ChatShape(CompletionShape):
-    """/v1/chat/completions: the answer is the assistant's message."""
-
-    object_name = "chat.completion"
-    chunk_object_name = "chat.completion.chunk"
-    id_prefix = "chatcmpl-"
-
-    def content(self, text: str) -> Json:
-        return {"message": {"role": "assistant", "content": text, "refusal": None}}
-
-    def delta(self, text: str, *, is_first: bool) -> Json:
-        return {"delta": {"role": "assistant", "content": text} if is_first else {"content": text}}
-
-    def last_delta(self) -> Json:
-        return {"delta": {}}
+Reader = Callable[[Mapping[str, Any], Session], tuple[Request, CompletionShape]]
+Document = Callable[[Session, str], Json]
 
 
 def read_completion(body: Mapping[str, Any], session: Session) -> tuple[Request, CompletionShape]:
     """Raises: FieldError, ModelNotFoundError."""
     fields = Fields(body)
     _check_model(fields, session)
-    prompt = read_prompt(fields)
-    if prompt is None:
-        raise FieldError("prompt", "a string or a list of token ids", "nothing")
-    request = read(fields, _defaults(session))
-    request = request._replace(generation=request.generation._replace(prompt=prompt))
-    return request, CompletionShape(session.model_name, includes_usage=request.includes_usage)
+    prompts = read_prompts(fields)
+    if prompts is None:
+        raise FieldError("prompt", "a string or a list of token ids, or a list of these", "nothing")
+    is_echoed = fields.boolean("echo")
+    n_choices = _n_choices(fields)
+    n_top_logprobs = fields.integer("logprobs", 0, _COMPLETION_LOGPROBS_LIMIT)
+    # With an echo, no token at all is a way to ask how likely the prompt is.
+    request = read(fields, _defaults(session), fewest_tokens=0 if is_echoed else 1)
+    generation = request.generation._replace(
+        prompts=prompts, n_choices=n_choices, is_echoed=is_echoed, n_top_logprobs=n_top_logprobs
+    )
+    return _shaped(CompletionShape, request._replace(generation=generation), session)
 
 
-def read_chat(body: Mapping[str, Any], session: Session) -> tuple[Request, ChatShape]:
+def read_chat(body: Mapping[str, Any], session: Session) -> tuple[Request, CompletionShape]:
     """Raises: FieldError, ModelNotFoundError."""
     fields = Fields(body)
     _check_model(fields, session)
     messages = read_messages(fields)
     if messages is None:
         raise FieldError("messages", "a list of at least one object", "nothing")
+    n_choices, n_top_logprobs = _n_choices(fields), _chat_logprobs(fields)
     # The newer name; a request with both is refused for the older one being left over.
     is_new = fields.has("max_completion_tokens")
     max_tokens_field = "max_completion_tokens" if is_new else "max_tokens"
     request = read(fields, _defaults(session), max_tokens_field=max_tokens_field)
-    request = request._replace(generation=request.generation._replace(messages=messages))
-    return request, ChatShape(session.model_name, includes_usage=request.includes_usage)
+    generation = request.generation._replace(
+        messages=messages, n_choices=n_choices, n_top_logprobs=n_top_logprobs
+    )
+    return _shaped(ChatShape, request._replace(generation=generation), session)
 
 
-Reader = Callable[[Mapping[str, Any], Session], tuple[Request, CompletionShape]]
-POSTS: Mapping[str, Reader] = {"/v1/completions": read_completion, "/v1/chat/completions": read_chat}
+def _shaped(
+    kind: type[CompletionShape], request: Request, session: Session
+) -> tuple[Request, CompletionShape]:
+    includes_logprobs = request.generation.n_top_logprobs is not None
+    shape = kind(
+        session.model_name,
+        session.token_names,
+        includes_usage=request.includes_usage,
+        includes_logprobs=includes_logprobs,
+    )
+    return request, shape
 
 
-def reader(method: str, path: str) -> Reader | None:
-    """Who reads a POST to `path`; None where `document` answers.
-
-    Raises: RouteNotFoundError, MethodNotAllowedError.
-    """
-    is_document = path == "/healthz" or path == _MODELS or path.startswith(_MODELS + "/")
-    if path not in POSTS and not is_document:
-        raise RouteNotFoundError(
-            f"no route {method} {path}: there are /healthz, {_MODELS}, {', '.join(POSTS)}"
-        )
-    allowed = ("GET", "HEAD") if is_document else ("POST",)
-    if method not in allowed:
-        raise MethodNotAllowedError(f"{path}: expected {' or '.join(allowed)}, found {method}")
-    return POSTS.get(path)
+def _n_choices(fields: Fields) -> int:
+    n_choices = fields.integer("n", 1, _CHOICES_LIMIT) or 1
+    best_of = fields.integer("best_of", 1)
+    if best_of not in (None, n_choices):
+        raise UnsupportedFieldError("best_of", f"{n_choices}, as many as n (not supported)", str(best_of))
+    return n_choices
 
 
-def document(path: str, session: Session) -> Json:
-    """What a GET returns. Raises: ModelNotFoundError."""
-    model = {"id": session.model_name, "object": "model", "created": 0, "owned_by": "quickthaw"}
-    if path == "/healthz":
-        return {"status": "ok", "model": session.model_name, "engine": session.engine_name}
-    if path == _MODELS:
-        return {"object": "list", "data": [model]}
-    _check_name(path.removeprefix(_MODELS + "/"), session)
-    return model
+def _chat_logprobs(fields: Fields) -> int | None:
+    is_wanted = fields.boolean("logprobs")
+    n_top = fields.integer("top_logprobs", 0, _CHAT_LOGPROBS_LIMIT)
+    if n_top and not is_wanted:
+        raise FieldError("top_logprobs", "logprobs to be true", str(n_top))
+    return (n_top or 0) if is_wanted else None
+
+
+def _defaults(session: Session) -> Defaults:
+    return Defaults(session.config.max_tokens, _TEMPERATURE)
+
+
+def _health(session: Session, _path: str) -> Json:
+    return {"status": "ok", "model": session.model_name, "engine": session.engine_name}
+
+
+def _models(session: Session, _path: str) -> Json:
+    return {"object": "list", "data": [_described_model(session)]}
+
+
+def _model(session: Session, path: str) -> Json:
+    """Raises: ModelNotFoundError."""
+    name = path.removeprefix(_MODELS + "/")
+    # Some events have the path as it was sent, some decoded.
+    _check_name(name if name == session.model_name else _decoded(name), session)
+    return _described_model(session)
+
+
+def _described_model(session: Session) -> Json:
+    return {"id": session.model_name, "object": "model", "created": 0, "owned_by": "quickthaw"}
+
+
+class Route(NamedTuple):
+    """What answers a path: either a document to read, or a reader of what is posted."""
+
+    path: str
+    document: Document | None = None
+    reader: Reader | None = None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those that it answers; OPTIONS is answered everywhere."""
+        return ("GET", "HEAD") if self.document else ("POST",)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether it wants a key, where there are any."""
+        return self.path.startswith("/v1/")
+
+    def check_method(self, method: str) -> None:
+        """Raises: MethodNotAllowedError."""
+        if method not in self.methods:
+            raise MethodNotAllowedError(self.path, self.methods, method)
+
+
+ROUTES: Mapping[str, Route] = {
+    route.path: route
+    for route in (
+        Route("/healthz", document=_health),
+        Route(_MODELS, document=_models),
+        Route("/v1/completions", reader=read_completion),
+        Route("/v1/chat/completions", reader=read_chat),
+    )
+}
+
+
+def route(path: str) -> Route:
+    """What answers `path`. Raises: RouteNotFoundError."""
+    if path.startswith(_MODELS + "/"):
+        return Route(path, document=_model)
+    if path not in ROUTES:
+        raise RouteNotFoundError(f"no route {path}: there are {', '.join(ROUTES)}")
+    return ROUTES[path]
 
 
 def _check_model(fields: Fields, session: Session) -> None:
@@ -163,9 +180,7 @@ def _check_name(name: str, session: Session) -> None:
         raise ModelNotFoundError(f"model: expected {session.model_name!r}, found {described(name)}")
 
 
-def _defaults(session: Session) -> Defaults:
-    return Defaults(session.config.max_tokens, _TEMPERATURE)
+def _decoded(name: str) -> str:
+    from urllib.parse import unquote  # 2 ms, which nothing else is worth
 
-
-def _reason(completion: Completion) -> str | None:
-    return "length" if completion.finish_reason == "deadline" else completion.finish_reason
+    return unquote(name)

@@ -8,11 +8,25 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from quickthaw.handler.auth import ApiKeys
 from quickthaw.handler.errors import ConfigurationError
 from quickthaw.layers import config as layers
 from quickthaw.layers.config import LayersConfig, Variable, read_variables
 
 PREFIX = "QUICKTHAW_"
+
+
+class Streaming(Enum):
+    """What is answered in Lambda's streaming form, where the bootstrap can send that.
+
+    ASKED: what the request asks to be streamed.
+    ALWAYS: every answer over HTTP, and every error, for an integration that reads nothing else.
+    NEVER: nothing.
+    """
+
+    ASKED = "on"
+    ALWAYS = "always"
+    NEVER = "off"
 
 
 class MetricsOutput(Enum):
@@ -54,6 +68,21 @@ def _choice(**meanings: bool) -> Callable[[str], bool]:
     return parse
 
 
+def _optional_path(text: str) -> str | None:
+    if "\0" in text:
+        raise ValueError(text)
+    return text or None
+
+
+def _origins(text: str) -> frozenset[str]:
+    origins = frozenset([origin.strip() for origin in text.split(",")] if text else ())
+    if not all(
+        origin == "*" or ("://" in origin and origin.isascii() and origin.isprintable()) for origin in origins
+    ):
+        raise ValueError(text)
+    return origins
+
+
 def _namespace(text: str) -> str:
     is_allowed = text.isascii() and all(character.isalnum() or character in ".-_/#:" for character in text)
     if not (is_allowed and 1 <= len(text) <= 255):  # CloudWatch's limits
@@ -90,13 +119,41 @@ VARIABLES = (
         _natural,
     ),
     Variable(
-        "can_stream",
+        "streaming",
         "QUICKTHAW_STREAM",
         "",
         "on",
-        "on, off",
-        "Whether `stream: true` is streamed; off behind what cannot pass a streamed response on.",
-        _choice(on=True, off=False),
+        "on, always, off",
+        "Whether `stream: true` is streamed. off: behind a buffered function URL or REST API; always: behind "
+        "one in streaming mode, which expects a stream's form of every answer.",
+        Streaming,
+    ),
+    Variable(
+        "api_keys",
+        "QUICKTHAW_API_KEYS",
+        "",
+        "",
+        "keys, with commas between",
+        "What a request to `/v1/` may show as `authorization: Bearer KEY`; without any, all may ask.",
+        ApiKeys.parse,
+    ),
+    Variable(
+        "api_keys_file",
+        "QUICKTHAW_API_KEYS_FILE",
+        "path",
+        "",
+        "a file that may be read",
+        "More of them, one on each line, read anew with each request.",
+        _optional_path,
+    ),
+    Variable(
+        "cors_origins",
+        "QUICKTHAW_CORS_ORIGINS",
+        "",
+        "",
+        "*, or origins, with commas between",
+        "Whose web pages may ask from a browser, such as `https://example.com`.",
+        _origins,
     ),
     Variable(
         "logs_requests",
@@ -153,7 +210,10 @@ class HandlerConfig(NamedTuple):  # importing dataclasses would cost 7 ms of eve
     max_tokens: int
     context_tokens: int | None  # None: as many as the model was trained on
     deadline_margin_ms: int
-    can_stream: bool
+    streaming: Streaming
+    api_keys: ApiKeys
+    api_keys_file: str | None
+    cors_origins: frozenset[str]
     logs_requests: bool
     logs_prompts: bool
     metrics: MetricsOutput
@@ -177,7 +237,8 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
             allowed = ", ".join(sorted(known))
-            raise ConfigurationError(f"unknown variable {name}={environ[name]!r}: allowed are {allowed}")
+            # Without its value: that may be a key, under a name that was misspelt.
+            raise ConfigurationError(f"unknown variable {name}: allowed are {allowed}")
 
 
 def _require_opentelemetry() -> None:

@@ -2,7 +2,8 @@
 """A direct invocation: a plain object in, a plain object out.
 
     {"prompt": text or [token id, …], or "messages": […],
-     "max_tokens", "temperature" (0: greedy), "top_k", "top_p", "seed", "stop", "stream"}
+     "max_tokens", "temperature" (0: greedy), "top_k", "top_p", "min_p", "repetition_penalty",
+     "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "stream"}
 
     {"text", "token_ids", "finish_reason", "model", "engine", "usage"}
 
@@ -17,8 +18,10 @@ from typing import Any
 
 from quickthaw.handler.errors import FieldError
 from quickthaw.handler.fields import Fields
-from quickthaw.handler.request import Defaults, Request, read, read_messages, read_prompt
-from quickthaw.handler.session import Completion, Piece, Session
+from quickthaw.handler.generation import Completion, Piece
+from quickthaw.handler.questions import read_messages, read_prompt
+from quickthaw.handler.request import Defaults, Request, read
+from quickthaw.handler.session import Session
 
 
 def read_request(event: Mapping[str, Any], session: Session) -> Request:
@@ -29,7 +32,8 @@ def read_request(event: Mapping[str, Any], session: Session) -> Request:
     if (prompt is None) == (messages is None):
         found = "neither" if prompt is None else "both"
         raise FieldError("prompt", "either prompt or messages", found)
-    return request._replace(generation=request.generation._replace(prompt=prompt, messages=messages))
+    prompts = () if prompt is None else (prompt,)
+    return request._replace(generation=request.generation._replace(prompts=prompts, messages=messages))
 
 
 class DirectShape:

@@ -3,6 +3,7 @@
 
 HandlerError
 ├── ConfigurationError        an environment variable of ours is unknown or has a bad value
+├── ApiKeysError              the file of API keys cannot be read
 ├── BusyError                 another request is being answered
 └── RequestError              a request that will never succeed as it is
     ├── MalformedRequestError     not JSON, not UTF-8, not an object, an event of an unknown kind
@@ -36,10 +37,14 @@ class ConfigurationError(HandlerError):
     """An environment variable of ours is unknown or has a bad value."""
 
 
+class ApiKeysError(HandlerError):
+    """The file of API keys cannot be read: nobody can be let in."""
+
+
 class BusyError(HandlerError):
     """Another request is being answered; the same request may succeed later."""
 
-    headers: Mapping[str, str] = {"retry-after": "1"}  # noqa: RUF012
+    headers: Mapping[str, str] = {"retry-after": "1"}
 
 
 class RequestError(HandlerError):
@@ -59,7 +64,7 @@ class BodyTooLargeError(RequestError):
 class AuthenticationError(RequestError):
     """There is no key, or it is not known. The message does not quote it."""
 
-    headers: Mapping[str, str] = {"www-authenticate": "Bearer"}  # noqa: RUF012
+    headers: Mapping[str, str] = {"www-authenticate": "Bearer"}
 
 
 class FieldError(RequestError):
@@ -132,6 +137,7 @@ UNEXPECTED = _broken(_SOFTWARE)
 OUTCOMES: dict[type[Exception], Outcome] = {
     HandlerError: UNEXPECTED,
     ConfigurationError: _broken(_CONFIG),
+    ApiKeysError: _broken(_CONFIG, 503),
     BusyError: Outcome(429, "rate_limit_error", "rate_limit_exceeded", _TRY_AGAIN),
     RequestError: _refused(),
     MalformedRequestError: _refused(),

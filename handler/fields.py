@@ -10,31 +10,29 @@ from typing import Any
 from quickthaw.handler.errors import FieldError, UnknownFieldError, UnsupportedFieldError
 
 _QUOTED_CHARACTERS = 40
-_ANY = object()
+ANY = object()
 
 # What clients of OpenAI's API send without meaning anything by it: option → the values that change nothing.
 # Any other value would have to change the answer, and is refused.
-_NEUTRAL: Mapping[str, Collection[object]] = {
+NEUTRAL: Mapping[str, Collection[object]] = {
     "annotations": ([],),
     "audio": (),
     "best_of": (1,),
     "echo": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
-    "logit_bias": ({},),
     "logprobs": (False,),
-    "metadata": (_ANY,),
+    "metadata": (ANY,),
     "modalities": (["text"],),
     "n": (1,),
-    "parallel_tool_calls": (_ANY,),
+    "name": (),
+    "parallel_tool_calls": (ANY,),
     "prediction": (),
-    "presence_penalty": (0,),
-    "prompt_cache_key": (_ANY,),
+    "prompt_cache_key": (ANY,),
     "reasoning_effort": (),
     "refusal": (),
     "response_format": ({"type": "text"},),
-    "safety_identifier": (_ANY,),
+    "safety_identifier": (ANY,),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "suffix": ("",),
@@ -42,7 +40,7 @@ _NEUTRAL: Mapping[str, Collection[object]] = {
     "tool_calls": ([],),
     "tools": ([],),
     "top_logprobs": (0,),
-    "user": (_ANY,),
+    "user": (ANY,),
     "verbosity": (),
     "web_search_options": (),
 }
@@ -69,15 +67,16 @@ class Fields:
         limits = f"of at least {low}" if high is None else f"from {low} to {high}"
         raise self._error(name, f"an integer {limits}", value)
 
-    def number(self, name: str, high: float, *, is_zero_allowed: bool) -> float | None:
-        """A JSON number from 0 to `high`."""
+    def number(self, name: str, low: float, high: float, *, is_low_allowed: bool = True) -> float | None:
+        """A JSON number from `low` to `high`."""
         value = self.take(name)
         if value is None:
             return None
-        is_good = type(value) in (int, float) and 0 <= value <= high  # false for NaN
-        if is_good and (value > 0 or is_zero_allowed):
+        is_good = type(value) in (int, float) and low <= value <= high  # false for NaN
+        if is_good and (value > low or is_low_allowed):
             return float(value)
-        raise self._error(name, f"a number {'from' if is_zero_allowed else 'above'} 0 to {high:g}", value)
+        limits = f"{'from' if is_low_allowed else 'above'} {low:g} to {high:g}"
+        raise self._error(name, f"a number {limits}", value)
 
     def boolean(self, name: str) -> bool:
         """true or false; false when absent."""
@@ -118,6 +117,10 @@ class Fields:
             raise self._error(name, "a list of at least one object", value)
         return [self._child(f"{name}[{index}]", item) for index, item in enumerate(value)]
 
+    def names(self) -> list[str]:
+        """The names of the fields that nobody has read."""
+        return list(self._left)
+
     def has(self, name: str) -> bool:
         """Whether there is a value, null aside."""
         return self._left.get(name) is not None
@@ -130,14 +133,20 @@ class Fields:
         """The field's name with where it lies in the request."""
         return self._path + name
 
-    def close(self) -> None:
-        """Refuse what is left, unless it is an option that clients know, at a value that changes nothing."""
-        for name, value in self._left.items():
-            if name not in _NEUTRAL:
-                raise UnknownFieldError(self.path(name), "no such field", described(value))
-            if value is not None and not any(_is_same(value, neutral) for neutral in _NEUTRAL[name]):
-                neutral = " or ".join([json.dumps(v) for v in _NEUTRAL[name]] or ["null"])
+    def refuse(self, *names: str) -> None:
+        """Refuse these options that clients know, unless they are at a value that changes nothing."""
+        for name in names:
+            value = self._left.get(name)
+            if value is not None and not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
+                neutral = " or ".join([json.dumps(v) for v in NEUTRAL[name]] or ["null"])
                 raise UnsupportedFieldError(self.path(name), f"{neutral} (not supported)", described(value))
+
+    def close(self) -> None:
+        """Refuse what is left, unless it is such an option at such a value."""
+        for name, value in self._left.items():
+            if name not in NEUTRAL:
+                raise UnknownFieldError(self.path(name), "no such field", described(value))
+        self.refuse(*self._left)
 
     def _child(self, name: str, value: object) -> Fields:
         if not isinstance(value, dict):
@@ -150,7 +159,7 @@ class Fields:
 
 def _is_same(value: object, neutral: object) -> bool:
     """Equal as JSON, where true is not 1."""
-    return neutral is _ANY or (isinstance(value, bool) == isinstance(neutral, bool) and value == neutral)
+    return neutral is ANY or (isinstance(value, bool) == isinstance(neutral, bool) and value == neutral)
 
 
 def described(value: object) -> str:

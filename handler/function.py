@@ -11,11 +11,15 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quickthaw.handler import api, direct, events, gc_pauses
-from quickthaw.handler.config import MetricsOutput
+from quickthaw.handler.auth import Guard
+from quickthaw.handler.config import MetricsOutput, Streaming
+from quickthaw.handler.cors import Cors
 from quickthaw.handler.errors import is_expected
+from quickthaw.handler.generation import Completion, Piece
+from quickthaw.handler.http_event import HttpEvent
 from quickthaw.handler.request import Request
 from quickthaw.handler.request_record import RequestRecord
-from quickthaw.handler.session import Completion, Piece, Session
+from quickthaw.handler.session import Session
 from quickthaw.handler.timeline import Timeline
 from quickthaw.snapshot import afterwards, streaming
 
@@ -27,6 +31,8 @@ _logger = logging.getLogger(__name__)
 
 class Context(Protocol):
     """What is used of the context that Lambda's runtime client passes."""
+
+    aws_request_id: str
 
     def get_remaining_time_in_millis(self) -> int: ...
 
@@ -43,11 +49,14 @@ class Function:
     """Answers events, one at a time."""
 
     def __init__(self, session: Session, timeline: Timeline) -> None:
+        config = session.config
         self._session = session
+        self._guard = Guard(config.api_keys, config.api_keys_file)
+        self._cors = Cors(config.cors_origins)
         self._start = timeline
         self._timeline: Timeline | None = timeline  # None once the first token was stamped
         self._log: RequestLog | None = None  # made after the first answer, with what it imports
-        if session.config.metrics is not MetricsOutput.OFF:
+        if config.metrics is not MetricsOutput.OFF:
             gc_pauses.watch()
 
     def answer(self, event: object, context: Context) -> Any:
@@ -67,26 +76,35 @@ class Function:
             afterwards.defer(lambda: self._report(record))
 
     def _answer(self, wire: events.Event, context: Context, record: RequestRecord) -> Any:
-        request: Request
-        shape: Shape
-        if isinstance(wire, events.DirectEvent):
-            record.route = "direct"
-            request, shape = (
-                direct.read_request(wire.body(), self._session),
-                direct.DirectShape(self._session),
-            )
-        else:
-            read = api.reader(wire.method, wire.path)
-            record.route = f"{wire.method} {wire.path}"
-            if read is None:
-                return wire.whole(api.document(wire.path, self._session))
-            request, shape = read(wire.body(), self._session)
-        record.request = request
+        if isinstance(wire, HttpEvent):
+            return self._serve(wire, context, record)
+        record.route = "direct"
+        request = direct.read_request(wire.body(), self._session)
+        return self._generate(request, direct.DirectShape(self._session), wire, context, record)
+
+    def _serve(self, wire: HttpEvent, context: Context, record: RequestRecord) -> Any:
+        wire.is_always_streamed = (
+            self._session.config.streaming is Streaming.ALWAYS and streaming.is_available()
+        )
+        wire.headers |= {"x-request-id": context.aws_request_id, **self._cors.headers(wire.header("origin"))}
+        route = api.route(wire.path)
+        record.route = f"{wire.method} {wire.path}"
+        if wire.method == "OPTIONS":  # a browser asks before it has a key to show
+            asked = wire.header("access-control-request-headers")
+            return wire.response(204, headers=self._cors.preflight(route.methods, asked))
+        if route.is_guarded:
+            self._guard.check(wire.header("authorization"))
+        route.check_method(wire.method)
+        if route.document is not None:
+            return wire.whole(route.document(self._session, wire.path))
+        assert route.reader is not None
+        request, shape = route.reader(wire.body(), self._session)
         return self._generate(request, shape, wire, context, record)
 
     def _generate(
         self, request: Request, shape: Shape, wire: events.Event, context: Context, record: RequestRecord
     ) -> Any:
+        record.request = request
         deadline_ns = monotonic_ns() + context.get_remaining_time_in_millis() * 1_000_000
         completion = self._session.generate(request.generation._replace(deadline_ns=deadline_ns))
         # Before there is a response: what fails up to the first token is still an ordinary error.
@@ -94,11 +112,15 @@ class Function:
         first = next(completion)
         self._mark_first_token(record)
         pieces = record.timed(self._rest(first, completion))
-        if request.is_streamed and self._session.config.can_stream and streaming.is_available():
+        if request.is_streamed and self._can_stream(wire):
             return wire.stream(shape.chunks(pieces, completion))
-        if request.is_streamed and isinstance(wire, events.HttpEvent):
+        if request.is_streamed and isinstance(wire, HttpEvent):
             return wire.buffered(shape.chunks(pieces, completion))
         return wire.whole(shape.whole(list(pieces), completion))
+
+    def _can_stream(self, wire: events.Event) -> bool:
+        is_allowed = self._session.config.streaming is not Streaming.NEVER
+        return is_allowed and wire.can_be_streamed and streaming.is_available()
 
     def _rest(self, first: Piece, completion: Completion) -> Iterator[Piece]:
         with closing(completion):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what every kind of request has in common: the prompt or the messages, how to sample, when to stop."""
+"""Reads what every kind of request has in common: how to sample, when to stop, whether to stream."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 from quickthaw.handler.errors import FieldError
 from quickthaw.handler.fields import Fields, described
-from quickthaw.handler.session import Generation
+from quickthaw.handler.generation import Generation
+from quickthaw.layers.sampler import Sampling
 
-_ROLES = ("system", "user", "assistant")
 _STOPS_LIMIT = 4  # OpenAI's
 _SEED_LIMIT = 1 << 63
+_PENALTY_LIMIT = 2.0  # OpenAI's, as the next
+_BIAS_LIMIT = 100.0
+_REPETITION_LIMIT = 10.0
+_ID_DIGITS = 9  # more than any vocabulary has
 
 
 class Request(NamedTuple):
@@ -29,18 +33,17 @@ class Defaults(NamedTuple):
     temperature: float
 
 
-def read(fields: Fields, defaults: Defaults, *, max_tokens_field: str = "max_tokens") -> Request:
-    """Every field that is not a prompt; refuses what is then left.
+def read(
+    fields: Fields, defaults: Defaults, *, max_tokens_field: str = "max_tokens", fewest_tokens: int = 1
+) -> Request:
+    """Every field that is in all kinds of request; refuses what is then left.
 
     Raises: FieldError, one of its kinds.
     """
-    temperature = fields.number("temperature", 2, is_zero_allowed=True)
+    max_tokens = fields.integer(max_tokens_field, fewest_tokens)
     generation = Generation(
-        max_tokens=fields.integer(max_tokens_field, 1) or defaults.max_tokens,
-        temperature=defaults.temperature if temperature is None else temperature,
-        top_k=fields.integer("top_k", 1),
-        top_p=fields.number("top_p", 1, is_zero_allowed=False),
-        seed=fields.integer("seed", -_SEED_LIMIT, _SEED_LIMIT - 1),
+        max_tokens=defaults.max_tokens if max_tokens is None else max_tokens,
+        sampling=_sampling(fields, defaults.temperature),
         stop=_stop(fields),
     )
     request = Request(generation, fields.boolean("stream"), _includes_usage(fields))
@@ -48,45 +51,37 @@ def read(fields: Fields, defaults: Defaults, *, max_tokens_field: str = "max_tok
     return request
 
 
-def read_prompt(fields: Fields) -> str | list[int] | None:
-    """`prompt`: text, or a list of token ids."""
-    value = fields.take("prompt")
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return fields.check_text("prompt", value)
-    if not isinstance(value, list):
-        raise FieldError("prompt", "a string or a list of token ids", described(value))
-    for index, token_id in enumerate(value):
-        if type(token_id) is not int:
-            raise FieldError(f"prompt[{index}]", "a token id", described(token_id))
-    return value
+def _sampling(fields: Fields, temperature: float) -> Sampling:
+    def number(name: str, low: float, high: float, default: float) -> float:
+        value = fields.number(name, low, high)
+        return default if value is None else value
+
+    return Sampling(
+        temperature=number("temperature", 0, 2, temperature),
+        top_k=fields.integer("top_k", 1),
+        top_p=fields.number("top_p", 0, 1, is_low_allowed=False),
+        min_p=fields.number("min_p", 0, 1),
+        repetition_penalty=fields.number("repetition_penalty", 0, _REPETITION_LIMIT, is_low_allowed=False)
+        or 1.0,
+        presence_penalty=number("presence_penalty", -_PENALTY_LIMIT, _PENALTY_LIMIT, 0.0),
+        frequency_penalty=number("frequency_penalty", -_PENALTY_LIMIT, _PENALTY_LIMIT, 0.0),
+        logit_bias=_logit_bias(fields),
+        seed=fields.integer("seed", -_SEED_LIMIT, _SEED_LIMIT - 1),
+    )
 
 
-def read_messages(fields: Fields) -> list[dict[str, str]] | None:
-    """`messages`: who said what; content may be text or a list of text parts."""
-    messages = fields.objects("messages")
-    return None if messages is None else [_message(message) for message in messages]
-
-
-def _message(fields: Fields) -> dict[str, str]:
-    role = fields.text("role")
-    if role not in _ROLES:
-        raise FieldError(fields.path("role"), " or ".join(_ROLES), described(role))
-    parts = fields.objects("content") if fields.has_list("content") else None
-    content = fields.text("content") if parts is None else "".join(map(_text_part, parts))
-    if content is None:
-        raise FieldError(fields.path("content"), "a string or a list of text parts", "null")
-    fields.close()
-    return {"role": role, "content": content}
-
-
-def _text_part(fields: Fields) -> str:
-    kind, text = fields.take("type"), fields.text("text")
-    if kind != "text" or text is None:
-        raise FieldError(fields.path("type"), '"text" with a field text', described(kind))
-    fields.close()
-    return text
+def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
+    """`logit_bias`: token ids, which are strings as names in JSON, and what is added to their logits."""
+    biases = fields.child("logit_bias")
+    if biases is None:
+        return ()
+    found = []
+    for name in biases.names():
+        if not (name.isascii() and name.isdigit() and len(name) <= _ID_DIGITS and name == str(int(name))):
+            raise FieldError("logit_bias", "token ids as names", described(name))
+        bias = biases.number(name, -_BIAS_LIMIT, _BIAS_LIMIT)
+        found.append((int(name), bias or 0.0))
+    return tuple(found)
 
 
 def _stop(fields: Fields) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from quickthaw.handler.generation import Completion, Piece
     from quickthaw.handler.request import Request
-    from quickthaw.handler.session import Completion, Piece
     from quickthaw.layers.spans import Span
 
 

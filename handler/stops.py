@@ -19,6 +19,11 @@ class StopStrings:
         self._held = ""
         self.is_over = False  # a stop string has come
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether text waits for what comes after it."""
+        return bool(self._held)
+
     def push(self, text: str) -> str:
         """What may be shown now that `text` has come; nothing more once a stop string was complete."""
         if self.is_over:

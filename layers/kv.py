@@ -27,19 +27,19 @@ class KeyValueCache:
 
     def __init__(self, model: ModelConfig) -> None:
         self.n_tokens = 0
-        self._shape = (model.n_kv_heads, 0, model.head_dim)
-        self.keys = [np.empty(self._shape, np.float32) for _ in range(model.n_layers)]
-        self.values = [np.empty(self._shape, np.float32) for _ in range(model.n_layers)]
+        self._model = model
+        self.keys: list[Array] = [self._room(0) for _ in range(model.n_layers)]
+        self.values: list[Array] = [self._room(0) for _ in range(model.n_layers)]
 
     @property
     def capacity(self) -> int:
         """Tokens there is room for."""
-        return self.keys[0].shape[1]
+        return len(self.keys[0][0])
 
     @property
     def size_bytes(self) -> int:
         """Memory of all keys and values there is room for."""
-        return 2 * len(self.keys) * self.keys[0].nbytes
+        return sum([array.nbytes for array in (*self.keys, *self.values)])
 
     def reserve(self, n_tokens: int) -> None:
         """Make room for n_tokens in all; what is filled stays."""
@@ -59,8 +59,18 @@ class KeyValueCache:
         self.keys[layer][:, self.n_tokens : end] = keys.swapaxes(0, 1)
         self.values[layer][:, self.n_tokens : end] = values.swapaxes(0, 1)
 
+    def copy(self) -> KeyValueCache:
+        """Another sequence that goes on from the same tokens."""
+        twin = KeyValueCache(self._model)
+        twin.n_tokens = self.n_tokens
+        twin.keys = [keys.copy() for keys in self.keys]
+        twin.values = [values.copy() for values in self.values]
+        return twin
+
+    def _room(self, n_tokens: int) -> Array:
+        return np.empty((self._model.n_kv_heads, n_tokens, self._model.head_dim), np.float32)
+
     def _grown(self, filled: Array, capacity: int) -> Array:
-        n_kv_heads, _, head_dim = self._shape
-        grown = np.empty((n_kv_heads, capacity, head_dim), np.float32)
+        grown = self._room(capacity)
         grown[:, : self.n_tokens] = filled[:, : self.n_tokens]
         return grown

@@ -81,6 +81,14 @@ class Tokenizer:
             return SentencePieceStream(self._vocabulary, skipped, self._spelled, self._strips_space)
         return ByteLevelStream(self._vocabulary, skipped)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token stands for by itself, a special one too; empty when no token has this id."""
+        token = self._vocabulary.token(token_id)
+        if not self._is_sentencepiece:
+            return token
+        byte = self._spelled.get(token_id)
+        return token.replace(SPACE.encode(), b" ") if byte is None else bytes([byte])
+
     @cached_property
     def _spelled(self) -> dict[int, int]:
         return self._vocabulary.spelled_bytes()

@@ -49,6 +49,11 @@ class ByteStream:
 
 
 class ByteTokenizer:
+    special_ids = frozenset({EOS})
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"<end>" if token_id == EOS else bytes([token_id])
+
     def encode(self, text: str, *, add_special: bool = True, max_tokens: int | None = None) -> list[int]:
         ids = list(text.encode())
         if max_tokens is not None and len(ids) > max_tokens:
@@ -60,7 +65,7 @@ class ByteTokenizer:
 
 
 class ScriptedEngine:
-    """Says its script, then ends; an exception in the script is raised in its place."""
+    """Says its script, then ends; an exception in the script is raised in its place, and -1 is no opinion."""
 
     name = "scripted"
 
@@ -74,14 +79,15 @@ class ScriptedEngine:
         if isinstance(token_id, Exception):
             raise token_id
         logits = np.zeros(MODEL.vocab_size, np.float32)
-        logits[token_id] = 50.0
+        if token_id >= 0:
+            logits[token_id] = 50.0
         return logits
 
 
 class Shards:
-    def __init__(self, chat_template: str | None) -> None:
+    def __init__(self, chat_template: str | None, name: str) -> None:
         template = None if chat_template is None else {"source": chat_template, "program": None}
-        self.manifest = Manifest("bytes", MODEL, "f32", None, template, (EOS,), ())
+        self.manifest = Manifest(name, MODEL, "f32", None, template, (EOS,), ())
         self.spans = Spans()
         with self.spans.timed("embedding"):
             self.bytes_mapped = 2
@@ -92,9 +98,10 @@ def session(
     *,
     tokenizer: bool = True,
     chat: str | None = CHAT,
+    name: str = "bytes",
     environ: dict[str, str] | None = None,
 ) -> tuple[Session, ScriptedEngine]:
     engine = ScriptedEngine(script.encode() if isinstance(script, str) else script)
     config = HandlerConfig.from_env(environ or {})
     fake_tokenizer = ByteTokenizer() if tokenizer else None
-    return Session(Shards(chat), engine, fake_tokenizer, config), engine  # type: ignore[arg-type]
+    return Session(Shards(chat, name), engine, fake_tokenizer, config), engine  # type: ignore[arg-type]

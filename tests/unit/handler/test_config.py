@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quickthaw.handler.config import TABLES, HandlerConfig, MetricsOutput, readme_table, trace_id
+from quickthaw.handler.config import TABLES, HandlerConfig, MetricsOutput, Streaming, readme_table, trace_id
 from quickthaw.handler.errors import ConfigurationError
 from quickthaw.layers.errors import LayersConfigError
 
@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[3]
 def test_the_defaults() -> None:
     config = HandlerConfig.from_env({})
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (256, None, 200)
-    assert config.can_stream
+    assert config.streaming is Streaming.ASKED
+    assert (config.api_keys.encoded, config.api_keys_file, config.cors_origins) == ((), None, frozenset())
     assert (config.logs_requests, config.logs_prompts, config.traces) == (True, False, False)
     assert (config.metrics, config.metrics_namespace) == (MetricsOutput.PROMETHEUS, "quickthaw")
     assert config.layers.shards == "shards"
@@ -27,6 +28,9 @@ def test_every_variable_is_read() -> None:
             "QUICKTHAW_CONTEXT_TOKENS": "9",
             "QUICKTHAW_DEADLINE_MARGIN_MS": "0",
             "QUICKTHAW_STREAM": "off",
+            "QUICKTHAW_API_KEYS": "one, two,",
+            "QUICKTHAW_API_KEYS_FILE": "/run/keys",
+            "QUICKTHAW_CORS_ORIGINS": "https://a.example,http://localhost:3000",
             "QUICKTHAW_LOG": "off",
             "QUICKTHAW_LOG_PROMPTS": "on",
             "QUICKTHAW_METRICS": "emf",
@@ -37,14 +41,24 @@ def test_every_variable_is_read() -> None:
         }
     )
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (7, 9, 0)
-    assert not config.can_stream
+    assert config.streaming is Streaming.NEVER
+    assert config.api_keys.encoded == (b"one", b"two")
+    assert config.api_keys_file == "/run/keys"
+    assert config.cors_origins == {"https://a.example", "http://localhost:3000"}
     assert (config.logs_requests, config.logs_prompts, config.traces) == (False, True, True)
     assert (config.metrics, config.metrics_namespace) == (MetricsOutput.EMF, "team/a")
     assert config.layers.shards == "/models/x"
 
 
+def test_a_key_shows_nowhere() -> None:
+    assert "secret" not in repr(HandlerConfig.from_env({"QUICKTHAW_API_KEYS": "secret"}))
+    with pytest.raises(ConfigurationError) as error:  # the name is misspelt
+        HandlerConfig.from_env({"QUICKTHAW_API_KEY": "secret"})
+    assert "secret" not in str(error.value)
+
+
 def test_an_unknown_variable_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"QUICKTHAW_SHARD='x': allowed are .*QUICKTHAW_SHARDS"):
+    with pytest.raises(ConfigurationError, match=r"QUICKTHAW_SHARD: allowed are .*QUICKTHAW_SHARDS"):
         HandlerConfig.from_env({"QUICKTHAW_SHARD": "x"})
 
 
@@ -59,6 +73,10 @@ def test_an_unknown_variable_is_refused() -> None:
         ("QUICKTHAW_DEADLINE_MARGIN_MS", "-1"),
         ("QUICKTHAW_DEADLINE_MARGIN_MS", "1.5"),
         ("QUICKTHAW_STREAM", "yes"),
+        ("QUICKTHAW_API_KEYS", " , "),
+        ("QUICKTHAW_API_KEYS_FILE", "a\0b"),
+        ("QUICKTHAW_CORS_ORIGINS", "example.com"),
+        ("QUICKTHAW_CORS_ORIGINS", "https://a.example,"),
         ("QUICKTHAW_LOG", "on"),
         ("QUICKTHAW_LOG_PROMPTS", "1"),
         ("QUICKTHAW_METRICS", "statsd"),

@@ -27,7 +27,7 @@ def test_the_tree_in_the_docstring_is_the_tree(base: type[Exception]) -> None:
 def test_an_outcome_is_well_formed() -> None:
     for outcome in errors.OUTCOMES.values():
         assert 400 <= outcome.status < 600
-        assert (outcome.type == "invalid_request_error") == (outcome.status < 500)
+        assert (outcome.type == "server_error") == (outcome.status >= 500)
         assert 64 <= outcome.exit_code <= 78
 
 

@@ -17,6 +17,8 @@ from tests.unit.handler.test_events import http_event
 
 
 class Context:
+    aws_request_id = "8476a536"
+
     def __init__(self, left_ms: int = 60_000) -> None:
         self.left_ms = left_ms
 
@@ -147,119 +149,6 @@ def test_the_start_is_reported_once_after_the_first_answer(capsys: pytest.Captur
     assert {"event", "first token", "embedding"} <= {phase["name"] for phase in line["phases"]}
     function.answer({"prompt": "?"}, Context())
     assert capsys.readouterr().out == ""
-
-
-# --- OpenAI's shapes ---
-
-
-def test_a_completion() -> None:
-    status, body = ask_http({"model": "bytes", "prompt": "?", "temperature": 0, "max_tokens": 1})
-    assert status == 200
-    assert body.pop("id").startswith("cmpl-")
-    assert isinstance(body.pop("created"), int)
-    assert body == {
-        "object": "text_completion",
-        "model": "bytes",
-        "choices": [{"index": 0, "text": "h", "logprobs": None, "finish_reason": "length"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-    }
-
-
-def test_a_chat_completion() -> None:
-    messages = [{"role": "user", "content": "?"}]
-    status, body = ask_http({"messages": messages, "max_completion_tokens": 9}, "/v1/chat/completions")
-    assert status == 200
-    assert body.pop("id").startswith("chatcmpl-")
-    assert isinstance(body.pop("created"), int)
-    message = {"role": "assistant", "content": "hi", "refusal": None}
-    assert body == {
-        "object": "chat.completion",
-        "model": "bytes",
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
-    }
-
-
-@pytest.mark.usefixtures("can_stream")
-def test_a_chat_stream() -> None:
-    body = {
-        "messages": [{"role": "user", "content": "?"}],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    chunks = sse(ask(http_event(json.dumps(body), path="/v1/chat/completions")))
-    assert len({(chunk["id"], chunk["created"]) for chunk in chunks}) == 1
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    usage = chunks.pop()
-    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 3)
-    assert all(chunk["usage"] is None for chunk in chunks)
-    choices = [chunk["choices"][0] for chunk in chunks]
-    assert choices[0]["delta"] == {"role": "assistant", "content": "h"}
-    assert [choice["delta"].get("content") for choice in choices] == ["h", "i", "", None]
-    assert [choice["finish_reason"] for choice in choices] == [None, None, None, "stop"]
-
-
-@pytest.mark.usefixtures("can_stream")
-def test_a_completion_stream() -> None:
-    chunks = sse(ask(http_event('{"prompt": "?", "stream": true}')))
-    assert {chunk["object"] for chunk in chunks} == {"text_completion"}
-    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["h", "i", "", ""]
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, None, "stop"]
-    assert "usage" not in chunks[0]
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/healthz", 200),
-        ("HEAD", "/healthz", 200),
-        ("GET", "/v1/models", 200),
-        ("GET", "/v1/models/bytes", 200),
-        ("GET", "/v1/models/other", 404),
-        ("POST", "/v1/models", 405),
-        ("GET", "/v1/completions", 405),
-        ("GET", "/", 404),
-        ("POST", "/v1/embeddings", 404),
-    ],
-)
-def test_routes(method: str, path: str, status: int) -> None:
-    response = ask(http_event(None, method=method, path=path))
-    assert response["statusCode"] == status
-    if method != "HEAD":
-        assert ("error" in json.loads(response["body"])) == (status != 200)
-
-
-@pytest.mark.parametrize(
-    ("body", "param", "code"),
-    [
-        ({"prompt": "?", "model": "gpt-4"}, "model", "model_not_found"),
-        ({}, "prompt", "invalid_value"),
-        ({"prompt": ""}, "prompt", "invalid_value"),
-        ({"prompt": "x" * 1_000_000}, "prompt", "context_length_exceeded"),
-        ({"prompt": "?", "max_tokens": "7"}, "max_tokens", "invalid_value"),
-        ({"prompt": "?", "n": 3}, "n", "unsupported_parameter"),
-        ({"prompt": "?", "promt": 3}, "promt", "unknown_parameter"),
-    ],
-)
-def test_bad_requests_name_the_field(body: dict[str, object], param: str, code: str) -> None:
-    status, answer = ask_http(body)
-    assert status == (404 if param == "model" else 400)
-    assert (answer["error"]["param"], answer["error"]["code"]) == (param, code)
-    assert answer["error"]["type"] == "invalid_request_error"
-
-
-def test_both_names_for_the_length_are_one_too_many() -> None:
-    messages = [{"role": "user", "content": "?"}]
-    body = {"messages": messages, "max_tokens": 1, "max_completion_tokens": 1}
-    assert ask_http(body, "/v1/chat/completions")[1]["error"]["param"] == "max_tokens"
-
-
-def test_what_the_chat_template_refuses_is_the_callers_mistake() -> None:
-    body = {"messages": [{"role": "user", "content": "?"}]}
-    chat = "{{ raise_exception('roles must alternate') }}"
-    status, answer = ask_http(body, "/v1/chat/completions", chat=chat)
-    assert status == 400
-    assert "roles must alternate" in answer["error"]["message"]
 
 
 # --- anything at all ---

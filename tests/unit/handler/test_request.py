@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from quickthaw.handler.errors import FieldError, RequestError, UnknownFieldError, UnsupportedFieldError
 from quickthaw.handler.fields import Fields
-from quickthaw.handler.request import Defaults, Request, read, read_messages, read_prompt
+from quickthaw.handler.questions import read_messages, read_prompt
+from quickthaw.handler.request import Defaults, Request, read
+from quickthaw.layers.sampler import Sampling
 
 DEFAULTS = Defaults(max_tokens=256, temperature=0.5)
 
@@ -25,6 +27,11 @@ def test_what_is_absent_or_null_has_its_default() -> None:
         "temperature",
         "top_k",
         "top_p",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
         "seed",
         "stop",
         "stream",
@@ -33,17 +40,18 @@ def test_what_is_absent_or_null_has_its_default() -> None:
     )
     assert request() == request(**dict.fromkeys(names))
     assert request().generation.max_tokens == 256
-    assert request().generation.temperature == 0.5
+    assert request().generation.sampling == Sampling(0.5)
 
 
 def test_every_field_is_read() -> None:
     read_back = request(
-        max_tokens=10**30, temperature=0, top_k=3, top_p=1, seed=-5, stop="x", stream=True,
+        max_tokens=10**30, temperature=0, top_k=3, top_p=1, min_p=0, repetition_penalty=1.2,
+        presence_penalty=-2, frequency_penalty=2, logit_bias={"5": -100, "0": 1.5}, seed=-5, stop="x", stream=True,
         stream_options={"include_usage": True},
     )  # fmt: skip
     generation = read_back.generation
-    assert (generation.max_tokens, generation.temperature, generation.top_k) == (10**30, 0.0, 3)
-    assert (generation.top_p, generation.seed, generation.stop) == (1.0, -5, ("x",))
+    assert (generation.max_tokens, generation.stop) == (10**30, ("x",))
+    assert generation.sampling == Sampling(0, 3, 1, 0, 1.2, -2, 2, ((5, -100), (0, 1.5)), -5)
     assert read_back.is_streamed
     assert read_back.includes_usage
     assert request(stop=["a", "b"]).generation.stop == ("a", "b")
@@ -69,6 +77,17 @@ def test_every_field_is_read() -> None:
         ("top_p", 1.1, "1.1 (a number)"),
         ("top_k", 0, "0 (a number)"),
         ("top_k", 1.0, "1.0 (a number)"),
+        ("min_p", -0.1, "-0.1 (a number)"),
+        ("min_p", 1.1, "1.1 (a number)"),
+        ("repetition_penalty", 0, "0 (a number)"),
+        ("repetition_penalty", 11, "11 (a number)"),
+        ("presence_penalty", 2.1, "2.1 (a number)"),
+        ("frequency_penalty", -2.1, "-2.1 (a number)"),
+        ("logit_bias", [], "a list of 0"),
+        ("logit_bias", {"x": 1}, '"x" (a string)'),
+        ("logit_bias", {"01": 1}, '"01" (a string)'),
+        ("logit_bias", {"9" * 5000: 1}, '"' + "9" * 39 + "… (a string)"),
+        ("logit_bias", {"-1": 1}, '"-1" (a string)'),
         ("seed", 2**63, "9223372036854775808 (a number)"),
         ("seed", "x", '"x" (a string)'),
         ("stream", 1, "1 (a number)"),
@@ -102,8 +121,7 @@ NEUTRAL: list[dict[str, object]] = [
     {"tools": None},
     {"suffix": None},
     {"user": "me"},
-    {"presence_penalty": 0.0},
-    {"logit_bias": {}},
+    {"name": None},
     {"response_format": {"type": "text"}},
 ]
 UNSUPPORTED: list[dict[str, object]] = [
@@ -112,8 +130,6 @@ UNSUPPORTED: list[dict[str, object]] = [
     {"logprobs": 0},
     {"logprobs": True},
     {"tools": [{}]},
-    {"presence_penalty": 0.5},
-    {"logit_bias": {"1": 2}},
     {"response_format": {"type": "json_object"}},
     {"echo": True},
     {"suffix": "x"},
@@ -133,65 +149,16 @@ def test_an_option_that_would_change_the_answer_is_refused_by_name(fields: dict[
     assert error.value.field == next(iter(fields))
 
 
+def test_a_bias_has_its_limits() -> None:
+    with pytest.raises(FieldError, match=r"logit_bias\.7: expected a number from -100 to 100, found 101"):
+        request(logit_bias={"7": 101})
+
+
 def test_an_unknown_field_is_refused_by_name() -> None:
     with pytest.raises(UnknownFieldError, match="max_token: expected no such field, found 7"):
         request(max_token=7)
     with pytest.raises(UnknownFieldError, match=r"stream_options\.x"):
         request(stream_options={"x": 1})
-
-
-@pytest.mark.parametrize("prompt", ["", "text", "é" * 1000, [], [1, 2, 3]])
-def test_a_prompt_is_text_or_ids(prompt: object) -> None:
-    assert read_prompt(Fields({"prompt": prompt})) == prompt
-
-
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        (7, r"prompt: expected a string or a list of token ids, found 7"),
-        ("ab\ud83d", r"prompt: expected Unicode text, found a lone surrogate, \\ud83d, at character 2"),
-        ([1, True], r"prompt\[1\]: expected a token id, found true \(a boolean\)"),
-        ([1.0], r"prompt\[0\]: expected a token id"),
-        (["text"], r"prompt\[0\]: expected a token id"),
-    ],
-)
-def test_a_bad_prompt_is_refused(prompt: object, message: str) -> None:
-    with pytest.raises(FieldError, match=message):
-        read_prompt(Fields({"prompt": prompt}))
-
-
-def test_messages_may_come_in_text_parts() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    messages = [{"role": "system", "content": "x"}, {"role": "user", "content": parts, "refusal": None}]
-    assert read_messages(Fields({"messages": messages})) == [
-        {"role": "system", "content": "x"},
-        {"role": "user", "content": "ab"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("messages", "field"),
-    [
-        ([], "messages"),
-        ("hi", "messages"),
-        (["hi"], "messages[0]"),
-        ([{"content": "x"}], "messages[0].role"),
-        ([{"role": "tool", "content": "x"}], "messages[0].role"),
-        ([{"role": ["user"], "content": "x"}], "messages[0].role"),
-        ([{"role": "user"}], "messages[0].content"),
-        ([{"role": "user", "content": 7}], "messages[0].content"),
-        ([{"role": "user", "content": []}], "messages[0].content"),
-        ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0].type"),
-        ([{"role": "user", "content": "\udc00"}], "messages[0].content"),
-        ([{"role": "user", "content": "x", "name": "me"}], "messages[0].name"),
-        ([{"role": "user", "content": "x", "tool_calls": [1]}], "messages[0].tool_calls"),
-    ],
-)
-def test_a_bad_message_is_refused_by_its_place(messages: object, field: str) -> None:
-    with pytest.raises(FieldError) as error:
-        read_messages(Fields({"messages": messages}))
-    assert error.value.field == field
 
 
 json_value = st.recursive(

@@ -2,13 +2,14 @@
 import pytest
 
 from quickthaw.handler.errors import ContextLengthError, FieldError
-from quickthaw.handler.session import Generation, Piece
+from quickthaw.handler.generation import Generation, Piece
 from quickthaw.layers.errors import ChatRefusedError, ShardMissingError
+from quickthaw.layers.sampler import Sampling
 from tests.unit.handler.fakes import EOS, session
 
 
 def answer(script: str | list[int], **fields: object) -> list[Piece]:
-    request = Generation(**{"max_tokens": 50, "prompt": "?", **fields})  # type: ignore[arg-type]
+    request = Generation(**{"max_tokens": 50, "prompts": ["?"], **fields})  # type: ignore[arg-type]
     return list(session(script)[0].generate(request))
 
 
@@ -30,13 +31,13 @@ def test_an_answer_ends_at_its_length() -> None:
 
 def test_the_engine_gets_the_prompt_and_then_each_token() -> None:
     fake, engine = session("ab")
-    list(fake.generate(Generation(max_tokens=9, prompt=[7, 8])))
+    list(fake.generate(Generation(max_tokens=9, prompts=[[7, 8]])))
     assert engine.calls == [[7, 8], [ord("a")], [ord("b")]]
 
 
 def test_nothing_is_computed_before_it_is_asked_for_or_after_closing() -> None:
     fake, engine = session("abc")
-    completion = fake.generate(Generation(max_tokens=9, prompt="?"))
+    completion = fake.generate(Generation(max_tokens=9, prompts=["?"]))
     assert engine.calls == []
     next(completion)
     completion.close()
@@ -82,14 +83,14 @@ def test_a_deadline_that_has_passed_ends_the_answer_before_its_first_token() -> 
 
 
 def test_usage_counts_tokens() -> None:
-    completion = session("abc")[0].generate(Generation(max_tokens=2, prompt="four"))
+    completion = session("abc")[0].generate(Generation(max_tokens=2, prompts=["four"]))
     list(completion)
     assert completion.usage() == {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
 
 
 def test_max_tokens_is_cut_to_the_room_that_is_left() -> None:
     fake, _ = session([1] * 200)
-    pieces = list(fake.generate(Generation(max_tokens=10**9, prompt=[1] * 90)))
+    pieces = list(fake.generate(Generation(max_tokens=10**9, prompts=[[1] * 90])))
     assert (len(pieces), pieces[-1].finish_reason) == (10, "length")
 
 
@@ -100,7 +101,7 @@ def test_the_context_may_be_configured_smaller_but_not_larger() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"prompt": "x" * 100}, {"prompt": [1] * 100}, {"messages": [{"role": "u" * 98, "content": ""}]}],
+    [{"prompts": ["x" * 100]}, {"prompts": [[1] * 100]}, {"messages": [{"role": "u" * 98, "content": ""}]}],
 )
 def test_a_prompt_that_does_not_fit_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ContextLengthError, match="expected at most 99 tokens, found 100"):
@@ -110,25 +111,25 @@ def test_a_prompt_that_does_not_fit_is_refused(fields: dict[str, object]) -> Non
 @pytest.mark.parametrize("prompt", ["", []])
 def test_a_prompt_of_no_tokens_is_refused(prompt: str | list[int]) -> None:
     with pytest.raises(FieldError, match="prompt: expected at least one token, found none"):
-        session()[0].generate(Generation(max_tokens=1, prompt=prompt))
+        session()[0].generate(Generation(max_tokens=1, prompts=[prompt]))
 
 
 @pytest.mark.parametrize("token_id", [-1, 257, 10**30])
 def test_an_id_outside_the_vocabulary_is_refused(token_id: int) -> None:
     with pytest.raises(FieldError, match=r"prompt\[1\]: expected a token id from 0 to 256, found"):
-        session()[0].generate(Generation(max_tokens=1, prompt=[5, token_id]))
+        session()[0].generate(Generation(max_tokens=1, prompts=[[5, token_id]]))
 
 
 def test_a_model_without_a_tokenizer_answers_ids_with_ids() -> None:
     fake, _ = session("hi", tokenizer=False)
-    assert list(fake.generate(Generation(max_tokens=2, prompt=[1]))) == [
+    assert list(fake.generate(Generation(max_tokens=2, prompts=[[1]]))) == [
         Piece(104, ""),
         Piece(105, "", "length"),
     ]
     with pytest.raises(FieldError, match="this model has no tokenizer"):
-        fake.generate(Generation(max_tokens=2, prompt="text"))
+        fake.generate(Generation(max_tokens=2, prompts=["text"]))
     with pytest.raises(FieldError, match="stop: expected none: this model has no tokenizer"):
-        fake.generate(Generation(max_tokens=2, prompt=[1], stop=("x",)))
+        fake.generate(Generation(max_tokens=2, prompts=[[1]], stop=("x",)))
 
 
 def test_messages_go_through_the_template() -> None:
@@ -149,7 +150,7 @@ def test_what_the_template_refuses_is_refused_at_once() -> None:
 
 
 def test_an_engine_error_comes_out_where_the_token_was_asked_for() -> None:
-    completion = session([1, ShardMissingError("gone")])[0].generate(Generation(max_tokens=3, prompt=[1]))
+    completion = session([1, ShardMissingError("gone")])[0].generate(Generation(max_tokens=3, prompts=[[1]]))
     next(completion)
     with pytest.raises(ShardMissingError):
         next(completion)
@@ -157,7 +158,7 @@ def test_an_engine_error_comes_out_where_the_token_was_asked_for() -> None:
 
 def test_a_seed_repeats_an_answer() -> None:
     def sampled() -> list[Piece]:
-        return answer([65] * 20, temperature=2.0, seed=5, max_tokens=20)
+        return answer([65] * 20, sampling=Sampling(2.0, seed=5), max_tokens=20)
 
     assert sampled() == sampled()
 

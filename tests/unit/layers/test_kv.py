@@ -39,3 +39,18 @@ def test_its_size_is_that_of_its_arrays() -> None:
 def test_an_empty_cache_holds_no_memory() -> None:
     cache = KeyValueCache(MODEL)
     assert (cache.capacity, cache.size_bytes) == (0, 0)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    cache = KeyValueCache(MODEL)
+    ones = np.ones((1, MODEL.n_kv_heads, MODEL.head_dim), np.float32)
+    cache.reserve(2)
+    cache.store(0, ones, ones)
+    cache.n_tokens = 1
+    twin = cache.copy()
+    assert (twin.n_tokens, twin.capacity) == (1, cache.capacity)
+    twin.store(0, 2 * ones, 2 * ones)
+    cache.store(0, 3 * ones, 3 * ones)
+    assert twin.keys[0][:, :2].max() == twin.values[0][:, :2].max() == 2
+    assert cache.keys[0][:, :2].max() == 3
+    assert twin.keys[0][0, 0, 0] == 1

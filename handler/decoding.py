@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop: prompt → logits → token → logits → …, choice after choice, prompt after prompt.
+
+A prompt is computed once; every choice but the last goes on from a copy of its keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from quickthaw.handler.choice import Choice, VisibleText
+from quickthaw.handler.deadline import Deadline
+from quickthaw.handler.generation import Generation, Piece
+from quickthaw.handler.prompts import Prompt
+from quickthaw.layers.architecture import ModelConfig
+from quickthaw.layers.kv import KeyValueCache
+from quickthaw.layers.logprobs import Logprobs, logprobs
+from quickthaw.layers.sampler import Logits, Sampler
+from quickthaw.layers.text.tokenizer import Tokenizer
+
+
+class Engine(Protocol):
+    """Computes the logits of a sequence's next token."""
+
+    name: str
+
+    def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Logits: ...
+
+
+class Machine(NamedTuple):
+    """What an answer is made with."""
+
+    engine: Engine
+    model: ModelConfig
+    tokenizer: Tokenizer | None
+    end_ids: Container[int]
+    on_token: Callable[[], object]  # called after each one that is not a choice's last
+
+
+class Decoding:
+    """One request on its way through the engine; logits of None mean that time ran out."""
+
+    def __init__(
+        self, machine: Machine, request: Generation, deadline: Deadline, context_tokens: int
+    ) -> None:
+        self._machine = machine
+        self._request = request
+        self._deadline = deadline
+        self._context_tokens = context_tokens
+        self.kv_bytes = 0  # of the sequence that was computed last
+
+    def pieces(self, prompts: Sequence[Prompt]) -> Iterator[Piece]:
+        """Raises: ShardError, LogitsError."""
+        n_choices = self._request.n_choices
+        for number, prompt in enumerate(prompts):
+            cache = KeyValueCache(self._machine.model)
+            logits, scored = self._compute(prompt, cache)
+            for place in range(n_choices):
+                choice = self._choice(number * n_choices + place, place, prompt)
+                if self._request.is_echoed:
+                    yield choice.echo(prompt, scored, is_all=not self._request.max_tokens)
+                is_last = place == n_choices - 1
+                max_tokens = min(self._request.max_tokens, self._context_tokens - len(prompt.ids))
+                yield from self._continue(choice, logits, cache if is_last else cache.copy(), max_tokens)
+
+    def _choice(self, number: int, place: int, prompt: Prompt) -> Choice:
+        request, machine = self._request, self._machine
+        sampler = Sampler(request.sampling, prompt.ids, choice=place)
+        text = VisibleText(None if machine.tokenizer is None else machine.tokenizer.stream(), request.stop)
+        return Choice(number, sampler, text, machine.end_ids, request.n_top_logprobs)
+
+    def _compute(self, prompt: Prompt, cache: KeyValueCache) -> tuple[Logits | None, list[Logprobs]]:
+        """The logits after the prompt; with them, where the echo wants it, how likely each of its tokens was.
+
+        For that each token is computed by itself, since an engine returns logits for one position.
+        """
+        n_top = self._request.n_top_logprobs
+        if not self._request.is_echoed or n_top is None:
+            return self._forward(prompt.ids, cache), []
+        scored = [Logprobs(prompt.ids[0], None)]
+        for token_id, following in pairwise(prompt.ids):
+            logits = self._forward((token_id,), cache)
+            if logits is None:
+                return None, scored
+            scored.append(logprobs(logits, following, n_top))
+        return self._forward(prompt.ids[-1:], cache), scored
+
+    def _continue(
+        self, choice: Choice, logits: Logits | None, cache: KeyValueCache, max_tokens: int
+    ) -> Iterator[Piece]:
+        for n_left in range(max_tokens - 1, -1, -1):
+            if logits is None:
+                yield choice.stop_early()
+                return
+            piece = choice.take(logits, is_last=n_left == 0)
+            yield piece
+            if piece.finish_reason is not None:
+                return
+            self._machine.on_token()
+            assert piece.token_id is not None
+            logits = self._forward((piece.token_id,), cache)
+
+    def _forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Logits | None:
+        if not self._deadline.begin_token():
+            return None
+        logits = self._machine.engine.forward(token_ids, cache)
+        self._deadline.end_token()
+        self.kv_bytes = cache.size_bytes
+        return logits

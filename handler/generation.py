@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of a session, and what comes back: a generation in, pieces of its choices out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from quickthaw.layers.logprobs import Logprobs
+from quickthaw.layers.sampler import Sampling
+
+
+class Generation(NamedTuple):
+    """What to generate: after each of `prompts` (text or token ids), or after `messages`, and how."""
+
+    max_tokens: int
+    prompts: Sequence[str | Sequence[int]] = ()
+    messages: Sequence[Mapping[str, str]] | None = None
+    sampling: Sampling = Sampling()
+    n_choices: int = 1  # for each prompt
+    stop: Sequence[str] = ()
+    is_echoed: bool = False  # whether an answer begins with its prompt
+    n_top_logprobs: int | None = None  # None: no log probabilities; 0: only those of the tokens said
+    deadline_ns: int | None = None  # monotonic
+
+
+class Piece(NamedTuple):
+    """One token of a choice and the text that it completed; a choice's last piece says why it is the last.
+
+    Text is empty while a character or a possible stop string is incomplete, and log probabilities wait for
+    their text. There is no token in an echoed prompt, and none where the deadline ended the answer.
+    """
+
+    token_id: int | None
+    text: str
+    finish_reason: str | None = None  # "stop", "length" or "deadline"
+    choice: int = 0  # counted over all prompts
+    logprobs: Sequence[Logprobs] = ()
+
+
+class Completion:
+    """One answer while it comes into being: iterate it once; closing it ends the computation."""
+
+    def __init__(self, n_prompt_tokens: int, pieces: Iterator[Piece]) -> None:
+        self.n_prompt_tokens = n_prompt_tokens
+        self.n_tokens = 0
+        self.finish_reason: str | None = None
+        self.is_over = False
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self
+
+    def __next__(self) -> Piece:
+        try:
+            piece = next(self._pieces)
+        except BaseException:
+            self.is_over = True
+            raise
+        self.n_tokens += piece.token_id is not None
+        self.finish_reason = piece.finish_reason
+        return piece
+
+    def close(self) -> None:
+        """Compute no further token."""
+        self.is_over = True
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
+
+    def usage(self) -> dict[str, int]:
+        """Tokens so far, in the names of OpenAI's API: each prompt's once, and those of all choices."""
+        return {
+            "prompt_tokens": self.n_prompt_tokens,
+            "completion_tokens": self.n_tokens,
+            "total_tokens": self.n_prompt_tokens + self.n_tokens,
+        }
