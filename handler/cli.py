@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_shard(commands.add_parser("shard", help="split a checkpoint into shards"))
     _add_inspect(commands.add_parser("inspect", help="show what a shard set holds"))
     _add_invoke(commands.add_parser("invoke", help="run one cold start and show where its time went"))
+    _add_host(commands.add_parser("host", help="serve a function over HTTP"))
     return parser
 
 
@@ -95,6 +96,18 @@ def _add_invoke(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_invoke)
 
 
+def _add_host(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("handler", nargs="?", help="package.module.function of any Lambda handler (ours)")
+    parser.add_argument(
+        "--port", type=int, default=9000, metavar="N", help="on 127.0.0.1; 0 takes a free one (9000)"
+    )
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="for init, and for each request (60)"
+    )
+    parser.set_defaults(run=_host)
+
+
 def _token_ids(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
@@ -106,13 +119,17 @@ def _json_file(text: str) -> object:
         raise argparse.ArgumentTypeError(f"cannot read {text}: {exc}") from exc
 
 
+def _environ(arguments: argparse.Namespace) -> dict[str, str]:
+    """The function's environment: ours, and the shard set that was asked for."""
+    if arguments.shards is None:
+        return dict(os.environ)
+    return {**os.environ, "QUICKTHAW_SHARDS": str(arguments.shards.resolve())}
+
+
 def _invoke(arguments: argparse.Namespace) -> int:
-    environ = dict(os.environ)
-    if arguments.shards is not None:
-        environ["QUICKTHAW_SHARDS"] = str(arguments.shards.resolve())
     output = sys.stderr if arguments.json else sys.stdout
     on_text = _Printer(output).take if arguments.stream else _ignore
-    start = _run(_event(arguments), environ, arguments, on_text)
+    start = _run(_event(arguments), arguments, on_text)
     if arguments.stream:
         print(file=output)
     if arguments.trace is not None:
@@ -130,9 +147,7 @@ def _invoke(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run(
-    event: object, environ: dict[str, str], arguments: argparse.Namespace, on_text: Callable[[str], object]
-) -> "ColdStart":
+def _run(event: object, arguments: argparse.Namespace, on_text: Callable[[str], object]) -> "ColdStart":
     """Run the start. The function's log is shown when it is over, or at once under --debug.
 
     A function that reports its error has also logged it, with a stack: that is left out. One that just
@@ -145,7 +160,7 @@ def _run(
     log: list[str] = []
     on_log = show if arguments.debug else log.append
     try:
-        start = run_cold_start(event, environ, arguments.timeout, on_text, on_log)
+        start = run_cold_start(event, _environ(arguments), arguments.timeout, on_text, on_log)
     except FunctionExitedError:
         show("".join(log))
         raise
@@ -183,6 +198,23 @@ class _Printer:
 
 def _ignore(text: str) -> None:
     del text
+
+
+def _host(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.hosting import serve
+    from quickthaw.handler.invoke import HANDLER
+
+    say, log = _Printer(sys.stdout), _Printer(sys.stderr)
+    handler = arguments.handler or HANDLER
+    serve(
+        handler,
+        _environ(arguments),
+        arguments.port,
+        arguments.timeout,
+        lambda line: say.take(line + "\n"),
+        log.take,
+    )
+    return 0
 
 
 def _shard(arguments: argparse.Namespace) -> int:

@@ -93,7 +93,7 @@ class AddressError(HostError):
 
     def __init__(self, address: str, reason: Exception) -> None:
         self.address = address
-        why = getattr(reason, "strerror", None) or reason
+        why = getattr(reason, "strerror", None) or str(reason).rstrip(".")
         super().__init__(f"cannot listen on {address}: {why}; choose another port")
 
 
