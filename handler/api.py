@@ -2,6 +2,8 @@
 """The routes of OpenAI's HTTP API, as far as they are served, and what a request to them may ask.
 
     GET  /healthz               is it alive
+    GET  /openapi.json          this, for machines
+    GET  /metrics               how it fares
     GET  /v1/models[/ID]        the one model
     POST /v1/completions        prompts → texts
     POST /v1/chat/completions   messages → messages
@@ -32,6 +34,7 @@ _CHOICES_LIMIT = 128
 _COMPLETION_LOGPROBS_LIMIT = 5
 _CHAT_LOGPROBS_LIMIT = 20
 _MODELS = "/v1/models"
+METRICS = "/metrics"
 
 Reader = Callable[[Mapping[str, Any], Session], tuple[Request, CompletionShape]]
 Document = Callable[[Session, str], Json]
@@ -110,6 +113,12 @@ def _health(session: Session, _path: str) -> Json:
     return {"status": "ok", "model": session.model_name, "engine": session.engine_name}
 
 
+def _openapi(session: Session, _path: str) -> Json:
+    from quickthaw.handler.openapi import document  # only who asks for it waits for it
+
+    return document(session)
+
+
 def _models(session: Session, _path: str) -> Json:
     return {"object": "list", "data": [_described_model(session)]}
 
@@ -127,7 +136,7 @@ def _described_model(session: Session) -> Json:
 
 
 class Route(NamedTuple):
-    """What answers a path: either a document to read, or a reader of what is posted."""
+    """What answers a path: a document to read, or a reader of what is posted; METRICS are the function's."""
 
     path: str
     document: Document | None = None
@@ -136,12 +145,12 @@ class Route(NamedTuple):
     @property
     def methods(self) -> tuple[str, ...]:
         """Those that it answers; OPTIONS is answered everywhere."""
-        return ("GET", "HEAD") if self.document else ("POST",)
+        return ("POST",) if self.reader else ("GET", "HEAD")
 
     @property
     def is_guarded(self) -> bool:
         """Whether it wants a key, where there are any."""
-        return self.path.startswith("/v1/")
+        return self.path.startswith("/v1/") or self.path == METRICS
 
     def check_method(self, method: str) -> None:
         """Raises: MethodNotAllowedError."""
@@ -153,6 +162,8 @@ ROUTES: Mapping[str, Route] = {
     route.path: route
     for route in (
         Route("/healthz", document=_health),
+        Route("/openapi.json", document=_openapi),
+        Route(METRICS),
         Route(_MODELS, document=_models),
         Route("/v1/completions", reader=read_completion),
         Route("/v1/chat/completions", reader=read_chat),

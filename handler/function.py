@@ -14,7 +14,7 @@ from quickthaw.handler import api, direct, events, gc_pauses
 from quickthaw.handler.auth import Guard
 from quickthaw.handler.config import MetricsOutput, Streaming
 from quickthaw.handler.cors import Cors
-from quickthaw.handler.errors import is_expected
+from quickthaw.handler.errors import RouteNotFoundError, is_expected
 from quickthaw.handler.generation import Completion, Piece
 from quickthaw.handler.http_event import HttpEvent
 from quickthaw.handler.request import Request
@@ -61,7 +61,7 @@ class Function:
 
     def answer(self, event: object, context: Context) -> Any:
         """What the handler returns: an object, or a StreamedResponse where that is asked for and possible."""
-        record = RequestRecord(event, context)
+        record = RequestRecord(context)
         self._mark("event")
         wire: events.Event = events.DirectEvent(event)
         try:
@@ -88,13 +88,15 @@ class Function:
         )
         wire.headers |= {"x-request-id": context.aws_request_id, **self._cors.headers(wire.header("origin"))}
         route = api.route(wire.path)
-        record.route = f"{wire.method} {wire.path}"
+        record.route, record.header = f"{wire.method} {wire.path}", wire.header
         if wire.method == "OPTIONS":  # a browser asks before it has a key to show
             asked = wire.header("access-control-request-headers")
             return wire.response(204, headers=self._cors.preflight(route.methods, asked))
         if route.is_guarded:
             self._guard.check(wire.header("authorization"))
         route.check_method(wire.method)
+        if route.path == api.METRICS:
+            return self._show_metrics(wire)
         if route.document is not None:
             return wire.whole(route.document(self._session, wire.path))
         assert route.reader is not None
@@ -131,6 +133,13 @@ class Function:
     def _report(self, record: RequestRecord) -> None:
         record.end_ns = monotonic_ns()
         self._request_log().report(record)
+
+    def _show_metrics(self, wire: HttpEvent) -> Any:
+        if self._session.config.metrics is MetricsOutput.OFF:
+            raise RouteNotFoundError(f"no route {api.METRICS}: metrics are off")
+        from quickthaw.handler.telemetry.prometheus import CONTENT_TYPE
+
+        return wire.response(200, self._request_log().metrics_text(), CONTENT_TYPE)
 
     def _request_log(self) -> RequestLog:
         if self._log is None:

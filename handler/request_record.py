@@ -7,7 +7,7 @@ its imports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 class RequestRecord:
     """One request. Units: nanoseconds of the monotonic clock; 0 is what has not happened."""
 
-    def __init__(self, event: object, context: object) -> None:
+    def __init__(self, context: object) -> None:
         self.event_ns = monotonic_ns()
         self.first_compute_ns = 0  # checked and tokenised: from here on the model computes
         self.token_ns: list[int] = []
         self.end_ns = 0  # the last byte has left
-        self.event = event
         self.context = context
+        self.header: Callable[[str], str | None] = _no_header  # by its name in lower case
         self.route: str | None = None  # None: not one that is served
         self.request: Request | None = None
         self.completion: Completion | None = None
@@ -45,3 +45,7 @@ class RequestRecord:
         except Exception as exc:
             self.error = exc
             raise
+
+
+def _no_header(_name: str) -> None:
+    """A direct invocation has none."""

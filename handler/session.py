@@ -39,13 +39,14 @@ class Session:
         manifest = shards.manifest
         self.model_name = manifest.name
         self.engine_name = engine.name
+        self.vocab_size = manifest.model.vocab_size
         self.config = config
         self.context_tokens = min(config.context_tokens or sys.maxsize, manifest.model.max_positions)
         self.token_names = TokenNames(tokenizer)
         template = (
             None if manifest.chat_template is None else ChatTemplate.from_manifest(manifest.chat_template)
         )
-        self._prompts = PromptReader(tokenizer, template, manifest.model.vocab_size, self.context_tokens)
+        self._prompts = PromptReader(tokenizer, template, self.vocab_size, self.context_tokens)
         self._has_tokenizer = tokenizer is not None
         self._shards = shards
         # Only what came before the first token is of interest, and an answer may be long.

@@ -7,7 +7,7 @@ QUICKTHAW_LOG_PROMPTS=on the prompt is the exception.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -73,11 +73,7 @@ def prompt(record: RequestRecord) -> Json:
 
 def find_trace(record: RequestRecord) -> trace_context.TraceContext | None:
     """The trace that the request belongs to."""
-    event = record.event
-    headers = event.get("headers") if isinstance(event, Mapping) else None
-    if not isinstance(headers, Mapping):
-        headers = {}
-    return trace_context.find(trace_id(), {str(name).lower(): str(value) for name, value in headers.items()})
+    return trace_context.find(trace_id(), record.header)
 
 
 def function_name(record: RequestRecord) -> str:

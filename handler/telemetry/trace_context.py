@@ -14,7 +14,7 @@ https://www.w3.org/TR/trace-context/#traceparent-header.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 _ROOT = re.compile(r"1-([0-9a-f]{8})-([0-9a-f]{24})")
@@ -53,13 +53,10 @@ def parse_traceparent(header: str) -> TraceContext | None:
     return TraceContext(found[1], found[2], bool(int(found[3], 16) & 1))
 
 
-def find(xray: str | None, headers: Mapping[str, str]) -> TraceContext | None:
-    """The trace of a request: its client's own, or else the one that Lambda (`xray`) or a balancer began.
-
-    The names of `headers` are in lower case.
-    """
+def find(xray: str | None, header: Callable[[str], str | None]) -> TraceContext | None:
+    """The trace of a request: its client's own, or else the one that Lambda (`xray`) or a balancer began."""
     return (
-        parse_traceparent(headers.get("traceparent", ""))
+        parse_traceparent(header("traceparent") or "")
         or parse_xray(xray or "")
-        or parse_xray(headers.get("x-amzn-trace-id", ""))
+        or parse_xray(header("x-amzn-trace-id") or "")
     )
