@@ -50,7 +50,7 @@ class Guard:
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME or not key.strip():
             raise AuthenticationError("no API key: expected a header `authorization: Bearer KEY`")
-        if not self._is_known(key.strip().encode("utf-8", "surrogateescape")):
+        if not self._is_known(key.strip().encode("utf-8", "surrogatepass")):
             raise AuthenticationError("the API key is not known")
 
     def _is_known(self, key: bytes) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from quickthaw.handler.function import Function
 from quickthaw.handler.timeline import Timeline
 from tests.unit.handler.fakes import EOS, session
-from tests.unit.handler.test_events import http_event
+from tests.unit.handler.test_events import http_event, recorded
 from tests.unit.handler.test_function import Context, ask, ask_http, can_stream, sse
 
 __all__ = ["can_stream"]  # a fixture
@@ -247,6 +247,48 @@ def test_a_model_without_a_tokenizer_names_tokens_by_id() -> None:
     body = {"prompt": [1], "max_tokens": 1, "logprobs": 1}
     found = ask_http(body, script=[5], tokenizer=False)[1]["choices"][0]["logprobs"]
     assert (found["tokens"], found["text_offset"]) == (["token_id:5"], [0])
+
+
+# --- as it is sent ---
+
+
+@pytest.mark.usefixtures("can_stream")
+@pytest.mark.parametrize("name", ["rest_api_completion", "http_api_completion", "load_balancer_completion"])
+def test_every_sender_gets_its_answer(name: str) -> None:
+    response = ask(recorded(name), script="hello")
+    assert response["statusCode"] == 200
+    assert json.loads(response["body"])["choices"][0]["text"] == "he"
+
+
+@pytest.mark.usefixtures("can_stream")
+@pytest.mark.parametrize("name", ["rest_api_stream", "function_url_stream"])
+def test_who_can_pass_a_stream_on_gets_one(name: str) -> None:
+    *chunks, usage = sse(ask(recorded(name), script="hi"))
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "hi"
+    assert usage["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.usefixtures("can_stream")
+@pytest.mark.parametrize("name", ["http_api_completion", "load_balancer_completion"])
+def test_who_cannot_gets_it_all_at_once(name: str) -> None:
+    event = {**recorded(name), "isBase64Encoded": False, "body": '{"prompt": "?", "stream": true}'}
+    response = ask(event)
+    assert response["headers"]["content-type"] == "text/event-stream"
+    assert "".join(chunk["choices"][0]["text"] for chunk in sse(response["body"])) == "hi"
+
+
+def test_a_request_for_something_else_is_404_and_health_is_a_get_away() -> None:
+    assert ask(recorded("rest_api"))["statusCode"] == 404
+    assert json.loads(ask(recorded("http_api_health"))["body"])["status"] == "ok"
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_where_everything_is_streamed_an_error_is_too() -> None:
+    event = http_event('{"prompt": 7}')
+    head, _, body = b"".join(ask(event, environ={"QUICKTHAW_STREAM": "always"})).partition(bytes(8))
+    assert json.loads(head)["statusCode"] == 400
+    assert json.loads(body)["error"]["param"] == "prompt"
+    assert isinstance(ask(event, environ={"QUICKTHAW_STREAM": "on"}), dict)
 
 
 # --- a model's id ---

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from quickthaw.handler.errors import FieldError
+from quickthaw.handler.errors import FieldError, UnsupportedFieldError
 from quickthaw.handler.fields import Fields
-from quickthaw.handler.questions import read_messages, read_prompt
+from quickthaw.handler.questions import read_messages, read_prompt, read_prompts
 
 
 @pytest.mark.parametrize("prompt", ["", "text", "é" * 1000, [], [1, 2, 3]])
@@ -58,3 +58,57 @@ def test_a_bad_message_is_refused_by_its_place(messages: object, field: str) -> 
     with pytest.raises(FieldError) as error:
         read_messages(Fields({"messages": messages}))
     assert error.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("a", ["a"]),
+        ([1, 2], [[1, 2]]),
+        ([], [[]]),
+        (["a", "b"], ["a", "b"]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        (["a", [1]], ["a", [1]]),
+    ],
+)
+def test_there_may_be_several_prompts(prompt: object, prompts: object) -> None:
+    assert read_prompts(Fields({"prompt": prompt})) == prompts
+
+
+@pytest.mark.parametrize(
+    ("prompt", "field"),
+    [
+        (["a", 1], "prompt[1]"),
+        ([1, "a"], "prompt[1]"),
+        ([[1], [True]], "prompt[1][0]"),
+        ([["a"]], "prompt[0][0]"),
+        (["\ud800"], "prompt[0]"),
+        (["a"] * 129, "prompt"),
+        ({}, "prompt"),
+    ],
+)
+def test_a_bad_one_among_them_is_refused_by_its_place(prompt: object, field: str) -> None:
+    with pytest.raises(FieldError) as error:
+        read_prompts(Fields({"prompt": prompt}))
+    assert error.value.field == field
+
+
+def test_a_developer_is_the_system() -> None:
+    messages = [{"role": "developer", "content": "x"}]
+    assert read_messages(Fields({"messages": messages})) == [{"role": "system", "content": "x"}]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "tool", "content": "x", "tool_call_id": "1"},
+        {"role": "function", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": [{}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]},
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]},
+        {"role": "user", "content": "x", "name": "me"},
+    ],
+)
+def test_what_clients_know_and_we_do_not_is_refused_as_such(message: object) -> None:
+    with pytest.raises(UnsupportedFieldError):
+        read_messages(Fields({"messages": [message]}))

@@ -46,8 +46,8 @@ def test_what_is_absent_or_null_has_its_default() -> None:
 def test_every_field_is_read() -> None:
     read_back = request(
         max_tokens=10**30, temperature=0, top_k=3, top_p=1, min_p=0, repetition_penalty=1.2,
-        presence_penalty=-2, frequency_penalty=2, logit_bias={"5": -100, "0": 1.5}, seed=-5, stop="x", stream=True,
-        stream_options={"include_usage": True},
+        presence_penalty=-2, frequency_penalty=2, logit_bias={"5": -100, "0": 1.5}, seed=-5, stop="x",
+        stream=True, stream_options={"include_usage": True},
     )  # fmt: skip
     generation = read_back.generation
     assert (generation.max_tokens, generation.stop) == (10**30, ("x",))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from quickthaw.handler.errors import ContextLengthError, FieldError
+from quickthaw.handler.errors import BusyError, ContextLengthError, FieldError
 from quickthaw.handler.generation import Generation, Piece
 from quickthaw.layers.errors import ChatRefusedError, ShardMissingError
 from quickthaw.layers.sampler import Sampling
@@ -167,3 +167,65 @@ def test_the_spans_are_handed_over_once() -> None:
     fake, _ = session()
     assert [span.name for span in fake.take_spans()] == ["embedding"]
     assert fake.take_spans() == []
+
+
+# --- choices ---
+
+
+def test_a_prompt_is_computed_once_for_all_its_choices() -> None:
+    fake, engine = session("aaabbb")
+    pieces = list(fake.generate(Generation(max_tokens=3, prompts=[[7, 8]], n_choices=2)))
+    assert engine.calls == [[7, 8], *[[ord("a")], [ord("a")]], *[[ord("a")], [ord("b")]]]
+    assert [piece.choice for piece in pieces] == [0, 0, 0, 1, 1, 1]
+
+
+def test_after_the_deadline_each_choice_and_prompt_ends() -> None:
+    pieces = answer("abc", deadline_ns=0, prompts=["x", "y"], n_choices=2)
+    assert [(piece.choice, piece.finish_reason) for piece in pieces] == [(n, "deadline") for n in range(4)]
+
+
+def test_only_one_answer_is_under_way() -> None:
+    fake, _ = session("abc")
+    request = Generation(max_tokens=3, prompts=["?"])
+    running = fake.generate(request)
+    with pytest.raises(BusyError):
+        fake.generate(request)
+    running.close()
+    running = fake.generate(request)
+    list(running)
+    running = fake.generate(request)
+    del running  # nobody can finish it any more
+    assert list(fake.generate(request))
+
+
+def test_a_failed_answer_is_no_longer_under_way() -> None:
+    fake, _ = session([ShardMissingError("gone"), 65])
+    failed = fake.generate(Generation(max_tokens=3, prompts=["?"]))
+    with pytest.raises(ShardMissingError):
+        next(failed)
+    assert next(fake.generate(Generation(max_tokens=3, prompts=["?"]))).text == "A"
+
+
+# --- log probabilities ---
+
+
+def test_log_probabilities_are_the_raw_logits_whatever_is_sampled() -> None:
+    sampling = Sampling(0.0, logit_bias=((66, 100.0),))
+    piece = answer("A", sampling=sampling, n_top_logprobs=1, max_tokens=1)[0]
+    assert piece.token_id == 66
+    assert piece.logprobs[0] == (66, -50.0, ((65, 0.0),))
+
+
+def test_an_echo_scores_each_token_of_the_prompt() -> None:
+    fake, engine = session([2, 9, 4, 65])
+    request = Generation(1, [[1, 2, 3, 4]], is_echoed=True, n_top_logprobs=1)
+    echo, said = fake.generate(request)
+    assert engine.calls == [[1], [2], [3], [4]]
+    assert [each.logprob for each in echo.logprobs] == [None, 0.0, -50.0, 0.0]
+    assert [each.top[0][0] for each in echo.logprobs[1:]] == [2, 9, 4]
+    assert (echo.token_id, echo.text, said.text) == (None, "\1\2\3\4", "A")
+
+
+def test_a_bias_for_what_is_no_token_is_refused() -> None:
+    with pytest.raises(FieldError, match=r"logit_bias\.257: expected a token id from 0 to 256, found 257"):
+        session()[0].generate(Generation(1, ["?"], sampling=Sampling(logit_bias=((257, 1.0),))))
