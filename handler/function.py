@@ -62,7 +62,6 @@ class Function:
     def answer(self, event: object, context: Context) -> Any:
         """What the handler returns: an object, or a StreamedResponse where that is asked for and possible."""
         record = RequestRecord(context)
-        self._mark("event")
         wire: events.Event = events.DirectEvent(event)
         try:
             wire = events.parse(event)
@@ -148,15 +147,12 @@ class Function:
             self._log = RequestLog(self._session, self._start)
         return self._log
 
-    def _mark(self, phase: str) -> None:
-        if self._timeline is not None:
-            self._timeline.mark(phase)
-
     def _mark_first_token(self, record: RequestRecord) -> None:
         record.has_begun = True
         record.spans = self._session.take_spans()
         timeline, self._timeline = self._timeline, None
         if timeline is not None:
+            timeline.mark("event", end_ns=record.event_ns)  # only this one: there may have been pings before
             timeline.mark("first token")
             for span in record.spans:
                 timeline.span(*span)

@@ -30,9 +30,9 @@ class Timeline:
         self._marks: list[tuple[str, int, int]] = []  # name, end_ns, size_bytes
         self._spans: list[Phase] = []
 
-    def mark(self, phase: str, size_bytes: int = 0) -> None:
-        """End `phase` now."""
-        self._marks.append((phase, monotonic_ns(), size_bytes))
+    def mark(self, phase: str, size_bytes: int = 0, end_ns: int | None = None) -> None:
+        """End `phase` now, or at a time that was stamped before."""
+        self._marks.append((phase, end_ns or monotonic_ns(), size_bytes))
 
     def span(self, name: str, start_ns: int, end_ns: int, size_bytes: int = 0) -> None:
         """Add something that was timed elsewhere."""
