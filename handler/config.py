@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from quickthaw.handler import values
 from quickthaw.handler.auth import ApiKeys
 from quickthaw.handler.errors import ConfigurationError
 from quickthaw.layers import config as layers
@@ -42,54 +43,6 @@ class MetricsOutput(Enum):
     OFF = "off"
 
 
-def _count(text: str) -> int:
-    n = _natural(text)
-    if n == 0:
-        raise ValueError(text)
-    return n
-
-
-def _natural(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):  # int() would also take "1_0", " 7 " and "٣"
-        raise ValueError(text)
-    return int(text)
-
-
-def _context(text: str) -> int | None:
-    return None if text == "model" else _count(text)
-
-
-def _choice(**meanings: bool) -> Callable[[str], bool]:
-    def parse(text: str) -> bool:
-        if text not in meanings:
-            raise ValueError(text)
-        return meanings[text]
-
-    return parse
-
-
-def _optional_path(text: str) -> str | None:
-    if "\0" in text:
-        raise ValueError(text)
-    return text or None
-
-
-def _origins(text: str) -> frozenset[str]:
-    origins = frozenset([origin.strip() for origin in text.split(",")] if text else ())
-    if not all(
-        origin == "*" or ("://" in origin and origin.isascii() and origin.isprintable()) for origin in origins
-    ):
-        raise ValueError(text)
-    return origins
-
-
-def _namespace(text: str) -> str:
-    is_allowed = text.isascii() and all(character.isalnum() or character in ".-_/#:" for character in text)
-    if not (is_allowed and 1 <= len(text) <= 255):  # CloudWatch's limits
-        raise ValueError(text)
-    return text
-
-
 VARIABLES = (
     Variable(
         "max_tokens",
@@ -98,7 +51,7 @@ VARIABLES = (
         "256",
         "1 or more",
         "The longest answer to a request that names no length.",
-        _count,
+        values.count,
     ),
     Variable(
         "context_tokens",
@@ -107,7 +60,7 @@ VARIABLES = (
         "model",
         "model, or 1 or more",
         "Room for prompt and answer together, at most the model's own.",
-        _context,
+        values.context,
     ),
     Variable(
         "deadline_margin_ms",
@@ -116,7 +69,7 @@ VARIABLES = (
         "200",
         "0 or more",
         "Time kept for answering when the invocation's deadline ends a generation.",
-        _natural,
+        values.natural,
     ),
     Variable(
         "streaming",
@@ -144,7 +97,7 @@ VARIABLES = (
         "",
         "a file that may be read",
         "More of them, one on each line, read anew with each request.",
-        _optional_path,
+        values.optional_path,
     ),
     Variable(
         "cors_origins",
@@ -153,7 +106,7 @@ VARIABLES = (
         "",
         "*, or origins, with commas between",
         "Whose web pages may ask from a browser, such as `https://example.com`.",
-        _origins,
+        values.origins,
     ),
     Variable(
         "logs_requests",
@@ -162,7 +115,7 @@ VARIABLES = (
         "json",
         "json, off",
         "Whether each request leaves a line in the log, beside the one of the start.",
-        _choice(json=True, off=False),
+        values.choice(json=True, off=False),
     ),
     Variable(
         "logs_prompts",
@@ -171,7 +124,7 @@ VARIABLES = (
         "off",
         "on, off",
         "Whether that line quotes the prompt.",
-        _choice(on=True, off=False),
+        values.choice(on=True, off=False),
     ),
     Variable(
         "metrics",
@@ -189,7 +142,7 @@ VARIABLES = (
         "quickthaw",
         "1 to 255 of A-Z a-z 0-9 . - _ / # :",
         "What CloudWatch files them under.",
-        _namespace,
+        values.namespace,
     ),
     Variable(
         "traces",
@@ -198,7 +151,7 @@ VARIABLES = (
         "off",
         "otel, off",
         "Whether each request leaves spans with opentelemetry-sdk, which `OTEL_*` variables configure.",
-        _choice(otel=True, off=False),
+        values.choice(otel=True, off=False),
     ),
 )
 TABLES = (VARIABLES, layers.VARIABLES)  # snapshot/ is configured by Lambda's own variables
@@ -226,10 +179,10 @@ class HandlerConfig(NamedTuple):  # importing dataclasses would cost 7 ms of eve
         """Raises: ConfigurationError, LayersConfigError; each names variable, value and what is allowed."""
         environ = os.environ if environ is None else environ
         _refuse_unknown(environ)
-        values = read_variables(VARIABLES, environ, ConfigurationError)
-        if values["traces"]:
+        read = read_variables(VARIABLES, environ, ConfigurationError)
+        if read["traces"]:
             _require_opentelemetry()
-        return cls(**values, layers=LayersConfig.from_env(environ))
+        return cls(**read, layers=LayersConfig.from_env(environ))
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
