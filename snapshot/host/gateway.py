@@ -21,7 +21,7 @@ from quickthaw.snapshot.errors import BadAnswerError, FunctionError, RequestTooL
 from quickthaw.snapshot.host.async_invocation import AsyncInvocation
 from quickthaw.snapshot.host.http_answer import Head, read_prelude, read_whole
 from quickthaw.snapshot.host.http_error import error_event, error_response
-from quickthaw.snapshot.host.http_event import TRACE_HEADER, HttpRequest, to_event
+from quickthaw.snapshot.host.http_request import TRACE_HEADER, HttpRequest, to_event
 from quickthaw.snapshot.host.pool import Pool
 from quickthaw.snapshot.streaming import HTTP_INTEGRATION_TYPE
 

@@ -20,7 +20,7 @@ class Pool:
     """A context manager: at the end of it there is no instance.
 
     `spawn` makes a process; `on_start` is told of each that is ready, and when (monotonic clock, ns).
-    Units: `timeout_s` bounds an init, and each request.
+    `n_waiting` requests wait for their turn. Units: `timeout_s` bounds an init, and each request.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Pool:
         self._timeout_s = timeout_s
         self._on_start = on_start
         self._max_waiting = max_waiting
-        self._n_waiting = 0
+        self.n_waiting = 0
         self._turn = asyncio.Semaphore()
         self._lock = threading.Lock()
         self._instance: Instance | None = None
@@ -45,6 +45,11 @@ class Pool:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request has its turn."""
+        return self._turn.locked()
 
     async def invoke(self, event: bytes, trace_id: str | None = None) -> AsyncInvocation:
         """Wait for a turn and for an instance that is ready, and send it `event`.
@@ -95,10 +100,10 @@ class Pool:
                 self._instance.stop()
 
     async def _take_turn(self) -> None:
-        if self._turn.locked() and self._n_waiting >= self._max_waiting:
-            raise TooManyRequestsError(self._n_waiting)
-        self._n_waiting += 1
+        if self._turn.locked() and self.n_waiting >= self._max_waiting:
+            raise TooManyRequestsError(self.n_waiting)
+        self.n_waiting += 1
         try:
             await self._turn.acquire()
         finally:
-            self._n_waiting -= 1
+            self.n_waiting -= 1
