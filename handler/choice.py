@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from quickthaw.handler.generation import Piece
 from quickthaw.handler.prompts import Prompt
 from quickthaw.handler.stops import StopStrings
-from quickthaw.layers.logprobs import Logprobs, logprobs
 from quickthaw.layers.sampler import Logits, Sampler
 
 if TYPE_CHECKING:
+    from quickthaw.layers.logprobs import Logprobs
     from quickthaw.layers.text.token_stream import TokenStream
 
 
@@ -49,7 +49,7 @@ class Choice:
         if token_id in self._end_ids:
             return Piece(token_id, self._text.finish(), "stop", self._number, self._released())
         if self._n_top is not None:
-            self._held.append(logprobs(logits, token_id, self._n_top))
+            self._hold(logits, token_id, self._n_top)
         shown = self._text.push(token_id)
         if is_last and not self._text.is_over:
             shown += self._text.finish()
@@ -59,6 +59,11 @@ class Choice:
     def stop_early(self) -> Piece:
         """There is no time for another token."""
         return Piece(None, self._text.finish(), "deadline", self._number, self._released())
+
+    def _hold(self, logits: Logits, token_id: int, n_top: int) -> None:
+        from quickthaw.layers.logprobs import logprobs  # no start waits for what few ask for
+
+        self._held.append(logprobs(logits, token_id, n_top))
 
     def _released(self) -> Sequence[Logprobs]:
         if self._text.is_over or not self._held or self._text.is_holding:

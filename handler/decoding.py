@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from quickthaw.handler.choice import Choice, VisibleText
 from quickthaw.handler.deadline import Deadline
@@ -16,9 +16,11 @@ from quickthaw.handler.generation import Generation, Piece
 from quickthaw.handler.prompts import Prompt
 from quickthaw.layers.architecture import ModelConfig
 from quickthaw.layers.kv import KeyValueCache
-from quickthaw.layers.logprobs import Logprobs, logprobs
 from quickthaw.layers.sampler import Logits, Sampler
 from quickthaw.layers.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from quickthaw.layers.logprobs import Logprobs
 
 
 class Engine(Protocol):
@@ -29,14 +31,22 @@ class Engine(Protocol):
     def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Logits: ...
 
 
-class Machine(NamedTuple):
-    """What an answer is made with."""
+class Machine:
+    """What answers are made with; `on_token` is called after each that is not a choice's last."""
 
-    engine: Engine
-    model: ModelConfig
-    tokenizer: Tokenizer | None
-    end_ids: Container[int]
-    on_token: Callable[[], object]  # called after each one that is not a choice's last
+    def __init__(
+        self,
+        engine: Engine,
+        model: ModelConfig,
+        tokenizer: Tokenizer | None,
+        end_ids: Container[int],
+        on_token: Callable[[], object],
+    ) -> None:
+        self.engine = engine
+        self.model = model
+        self.tokenizer = tokenizer
+        self.end_ids = end_ids
+        self.on_token = on_token
 
 
 class Decoding:
@@ -72,20 +82,25 @@ class Decoding:
         return Choice(number, sampler, text, machine.end_ids, request.n_top_logprobs)
 
     def _compute(self, prompt: Prompt, cache: KeyValueCache) -> tuple[Logits | None, list[Logprobs]]:
-        """The logits after the prompt; with them, where the echo wants it, how likely each of its tokens was.
-
-        For that each token is computed by itself, since an engine returns logits for one position.
-        """
+        """The logits after the prompt, and where the echo wants it how likely each of its tokens was."""
         n_top = self._request.n_top_logprobs
-        if not self._request.is_echoed or n_top is None:
-            return self._forward(prompt.ids, cache), []
-        scored = [Logprobs(prompt.ids[0], None)]
-        for token_id, following in pairwise(prompt.ids):
+        if self._request.is_echoed and n_top is not None:
+            return self._score(prompt.ids, cache, n_top)
+        return self._forward(prompt.ids, cache), []
+
+    def _score(
+        self, ids: Sequence[int], cache: KeyValueCache, n_top: int
+    ) -> tuple[Logits | None, list[Logprobs]]:
+        """Each token is computed by itself, since an engine returns logits for one position."""
+        from quickthaw.layers.logprobs import Logprobs, logprobs  # no start waits for what few ask for
+
+        scored = [Logprobs(ids[0], None)]
+        for token_id, following in pairwise(ids):
             logits = self._forward((token_id,), cache)
             if logits is None:
                 return None, scored
             scored.append(logprobs(logits, following, n_top))
-        return self._forward(prompt.ids[-1:], cache), scored
+        return self._forward(ids[-1:], cache), scored
 
     def _continue(
         self, choice: Choice, logits: Logits | None, cache: KeyValueCache, max_tokens: int

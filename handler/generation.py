@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from quickthaw.layers.logprobs import Logprobs
 from quickthaw.layers.sampler import Sampling
+
+if TYPE_CHECKING:
+    from quickthaw.layers.logprobs import Logprobs
 
 
 class Generation(NamedTuple):

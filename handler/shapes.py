@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quickthaw.handler.generation import Completion, Piece
 from quickthaw.handler.token_names import TokenNames
-from quickthaw.layers.logprobs import Logprobs
+
+if TYPE_CHECKING:
+    from quickthaw.layers.logprobs import Logprobs
 
 Json = dict[str, Any]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quickthaw.handler.errors import (
+    OUTCOMES,
     BodyTooLargeError,
     FieldError,
     MalformedRequestError,
@@ -223,6 +224,13 @@ def test_a_load_balancer_is_told_a_reason() -> None:
     refused = event.error(MethodNotAllowedError("/x", ("GET",), "POST"))
     assert refused["statusDescription"] == "405 Method Not Allowed"
     assert refused["headers"]["allow"] == "GET"
+
+
+def test_every_status_has_its_reason() -> None:
+    event = parse(recorded("load_balancer_completion"))
+    assert isinstance(event, HttpEvent)
+    for status in {outcome.status for outcome in OUTCOMES.values()}:
+        assert event.response(status)["statusDescription"].startswith(f"{status} ")
 
 
 def test_a_load_balancer_that_sends_many_values_gets_many() -> None:
