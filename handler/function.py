@@ -77,7 +77,7 @@ class Function:
     def _answer(self, wire: events.Event, context: Context, record: RequestRecord) -> Any:
         if isinstance(wire, HttpEvent):
             return self._serve(wire, context, record)
-        record.route = "direct"
+        record.path = "direct"
         request = direct.read_request(wire.body(), self._session)
         return self._generate(request, direct.DirectShape(self._session), wire, context, record)
 
@@ -87,7 +87,7 @@ class Function:
         )
         wire.headers |= {"x-request-id": context.aws_request_id, **self._cors.headers(wire.header("origin"))}
         route = api.route(wire.path)
-        record.route, record.header = f"{wire.method} {wire.path}", wire.header
+        record.method, record.path, record.header = wire.method, route.path, wire.header
         if wire.method == "OPTIONS":  # a browser asks before it has a key to show
             asked = wire.header("access-control-request-headers")
             return wire.response(204, headers=self._cors.preflight(route.methods, asked))

@@ -27,7 +27,8 @@ class RequestRecord:
         self.end_ns = 0  # the last byte has left
         self.context = context
         self.header: Callable[[str], str | None] = _no_header  # by its name in lower case
-        self.route: str | None = None  # None: not one that is served
+        self.method: str | None = None
+        self.path: str | None = None  # None: not one that is served
         self.request: Request | None = None
         self.completion: Completion | None = None
         self.spans: Sequence[Span] = ()  # up to the first token

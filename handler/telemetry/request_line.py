@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_MODEL_ROUTE = "GET /v1/models/"
+_METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+_MODEL_PATH = "/v1/models/"
 _IN_STATUS = {"requests", "refused_requests", "failed_requests"}
 _QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -82,8 +83,13 @@ def function_name(record: RequestRecord) -> str:
 
 
 def _route(record: RequestRecord) -> str | None:
-    route = record.route
-    return _MODEL_ROUTE + "{id}" if route is not None and route.startswith(_MODEL_ROUTE) else route
+    """Of a few: neither a method nor a name in a path is anything that a caller made up."""
+    method, path = record.method, record.path
+    if path is None or method is None:
+        return path
+    if path.startswith(_MODEL_PATH):
+        path = _MODEL_PATH + "{model}"
+    return f"{method if method in _METHODS else 'OTHER'} {path}"
 
 
 def _finish_reason(record: RequestRecord) -> str | None:
