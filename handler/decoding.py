@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop: prompt → logits → token → logits → …, choice after choice, prompt after prompt.
 
-A prompt is computed once; every choice but the last goes on from a copy of its keys and values (400 tokens and
-4 choices of 4: a third of what 4 requests take).
+A prompt is computed once; every choice but the last goes on from a copy of its keys and values: 4 choices of
+4 tokens after a prompt of 400 take a third of what 4 requests take.
 """
 
 from __future__ import annotations
