@@ -60,7 +60,8 @@ class Decoding:
         self._request = request
         self._deadline = deadline
         self._context_tokens = context_tokens
-        self.kv_bytes = 0  # of the sequence that was computed last
+        # Of the sequence that was computed last. Held: giving back its memory would delay the answer's end.
+        self.cache: KeyValueCache | None = None
 
     def pieces(self, prompts: Sequence[Prompt]) -> Iterator[Piece]:
         """Raises: ShardError, LogitsError."""
@@ -121,7 +122,7 @@ class Decoding:
     def _forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Logits | None:
         if not self._deadline.begin_token():
             return None
+        self.cache = cache
         logits = self._machine.engine.forward(token_ids, cache)
         self._deadline.end_token()
-        self.kv_bytes = cache.size_bytes
         return logits

@@ -131,7 +131,10 @@ class Function:
 
     def _report(self, record: RequestRecord) -> None:
         record.end_ns = monotonic_ns()
-        self._request_log().report(record)
+        try:
+            self._request_log().report(record)
+        finally:
+            self._session.forget()
 
     def _show_metrics(self, wire: HttpEvent) -> Any:
         if self._session.config.metrics is MetricsOutput.OFF:

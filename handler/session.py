@@ -51,7 +51,7 @@ class Session:
         self._shards = shards
         # Only what came before the first token is of interest, and an answer may be long.
         self._machine = Machine(engine, manifest.model, tokenizer, manifest.eos_token_ids, shards.spans.take)
-        self._decoding: Decoding | None = None  # the last one, or the one at hand
+        self._decoding: Decoding | None = None  # until its answer has left
         self._running: ReferenceType[Completion] | None = None
 
     @classmethod
@@ -76,8 +76,13 @@ class Session:
 
     @property
     def kv_bytes(self) -> int:
-        """Keys and values of the last answer."""
-        return 0 if self._decoding is None else self._decoding.kv_bytes
+        """Keys and values of the answer at hand."""
+        cache = None if self._decoding is None else self._decoding.cache
+        return 0 if cache is None else cache.size_bytes
+
+    def forget(self) -> None:
+        """The answer has left: give back what it was computed with."""
+        self._decoding = None
 
     def take_spans(self) -> list[Span]:
         """What the shards and the engine timed since this was last asked."""

@@ -38,7 +38,9 @@ class Meter:
 
     def measure(self, record: RequestRecord) -> Measured:
         """What `record`'s request, and for the first one the start before it, measured."""
-        return {**_counts(record), **_times(record), **self._resources()}
+        # Of a request that computed nothing there are none, rather than 0.
+        kv_bytes = [] if record.completion is None else [self._session.kv_bytes]
+        return {**_counts(record), **_times(record), **self._resources(), "kv_bytes": kv_bytes}
 
     def _resources(self) -> Measured:
         read_bytes, n_faults = self._session.bytes_read, major_faults()
@@ -46,7 +48,6 @@ class Meter:
             "read_bytes": [max(0, read_bytes - self._read_bytes)],
             "major_faults": [n_faults - self._major_faults],
             "gc_pause_ms": [ms(pause_ns) for pause_ns in gc_pauses.take()],
-            "kv_bytes": [self._session.kv_bytes],
             "shard_mapped_bytes": [read_bytes],
         }
         self._read_bytes, self._major_faults = read_bytes, n_faults

@@ -54,11 +54,11 @@ def summed_up(measured: Measured) -> Json:
     """Metrics as numbers: of those with any number of values, the quantiles."""
     line: Json = {}
     for name, values in measured.items():
-        if name in _IN_STATUS:
+        if name in _IN_STATUS or not values:
             continue
         if not BY_NAME[name].is_many:
             line[name] = values[0]
-        elif values:
+        else:
             stem, _, unit = name.rpartition("_")
             line |= {f"{stem}_{label}_{unit}": _quantile(values, q) for label, q in _QUANTILES.items()}
     return line
