@@ -10,7 +10,7 @@ A ?=
 SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test check parity bench bench-large dev clean
+.PHONY: help demo test check parity bench bench-overhead bench-large dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ parity: $(VENV)/installed-parity ## compare with transformers, live (installs to
 
 bench: $(BENCH)/installed ## measure against numpy, llama.cpp, transformers (builds llama-cpp-python: minutes)
 	$(BENCH)/bin/python -m tests.bench.first_token $(A)
+
+bench-overhead: $(BENCH)/installed ## what a request costs outside the model: before, between tokens, after
+	$(BENCH)/bin/python -m tests.bench.overhead $(A)
 
 bench-large: $(BENCH)/installed ## private memory with a 7B-shaped shard set (writes 13 GiB)
 	$(BENCH)/bin/python -m tests.bench.memory $(A)
