@@ -13,6 +13,8 @@ from typing import Any
 from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.config import LayersConfig
 from tests import models
+from tests.golden.tokenizer_models import byte_level
+from tests.unit.layers.text.chat_templates import SMOLLM2
 
 
 def make(directory: Path, name: str = "llama", dtype: str = "f32") -> Path:
@@ -20,6 +22,17 @@ def make(directory: Path, name: str = "llama", dtype: str = "f32") -> Path:
     config = models.config(name)
     source = models.write_checkpoint(directory / "source", config, models.tensors(config))
     return split_into(source, directory / "shards", dtype)
+
+
+def make_chat(directory: Path) -> Path:
+    """The same for a model named tiny that has a tokenizer and a chat template."""
+    tokenizer = byte_level("smollm")
+    config = models.config("llama-tied", vocab_size=tokenizer.get_vocab_size(), eos_token_id=2)
+    source = models.write_checkpoint(directory / "tiny", config, models.tensors(config))
+    tokenizer.save(str(source / "tokenizer.json"))
+    tokens = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
+    (source / "tokenizer_config.json").write_text(json.dumps({"chat_template": SMOLLM2, **tokens}))
+    return split_into(source, directory / "shards")
 
 
 def split_into(source: Path, out: Path, dtype: str = "f32") -> Path:
