@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures every test may use: an environment that is put back, and the real model, split once."""
+"""Fixtures for every test: an environment that is put back, the real model, split once, AWS's emulator."""
 
 import os
+import platform
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +14,8 @@ import pytest
 from quickthaw.layers.checkpoints.split import split
 
 _CACHE = Path(__file__).parent / ".cache"
+_SAM_VERSION = "1.170.0"
+_EMULATORS = {"x86_64": "aws-lambda-rie-x86_64", "aarch64": "aws-lambda-rie-arm64"}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -46,3 +52,25 @@ def smollm2_shards() -> Path:
 def smollm2_bf16_shards() -> Path:
     """The real model in bf16, the default."""
     return _smollm2("bf16")
+
+
+@pytest.fixture(scope="session")
+def emulator_path() -> Path:
+    """AWS's Runtime Interface Emulator, out of the wheel of AWS's SAM CLI, which is not installed."""
+    name = _EMULATORS.get(platform.machine()) if sys.platform == "linux" else None
+    if name is None:
+        pytest.skip(f"AWS builds no Runtime Interface Emulator for {sys.platform} on {platform.machine()}")
+    path = _CACHE / f"{name}-{_SAM_VERSION}"
+    if not path.exists():
+        _CACHE.mkdir(exist_ok=True)
+        package = f"aws-sam-cli=={_SAM_VERSION}"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        subprocess.run([*pip, "--dest", str(_CACHE), package], check=True)
+        wheel = _CACHE / f"aws_sam_cli-{_SAM_VERSION}-py3-none-any.whl"
+        partial = path.with_suffix(f".{os.getpid()}")
+        with zipfile.ZipFile(wheel) as archive:
+            partial.write_bytes(archive.read(f"samcli/local/rapid/{name}"))
+        partial.chmod(0o755)
+        partial.rename(path)
+        wheel.unlink()
+    return path

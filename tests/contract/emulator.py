@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a function under AWS's Runtime Interface Emulator, which takes one request at a time."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from socket import create_connection, create_server
+from typing import Any
+
+from tests.contract.fronts import TIMEOUT_S, wait_until
+
+_PATH = "/2015-03-31/functions/function/invocations"
+
+
+class Emulator:
+    """An emulator that listens, and its log. The function is started with the first event."""
+
+    def __init__(self, port: int, log: Path) -> None:
+        self._port = port
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """What emulator and function have written."""
+        return self._log.read_text()
+
+    def ask(self, event: object) -> tuple[int, bytes]:
+        """Send one event; return the emulator's HTTP status and what the function answered."""
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request("POST", _PATH, json.dumps(event).encode())
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def ask_json(self, event: object) -> Any:
+        """Send one event; return the answer's JSON."""
+        status, body = self.ask(event)
+        assert status == 200, body
+        return json.loads(body)
+
+
+@contextmanager
+def emulating(
+    emulator_path: Path, task_root: Path, handler: str, environ: Mapping[str, str], bootstrap: str
+) -> Iterator[Emulator]:
+    """Run `handler` until the end of the block."""
+    port, runtime_port = _free_ports(2)
+    command = [
+        str(emulator_path),
+        *("--runtime-interface-emulator-address", f"127.0.0.1:{port}"),
+        *("--runtime-api-address", f"127.0.0.1:{runtime_port}"),
+        *(sys.executable, "-m", bootstrap, handler),
+    ]
+    log = task_root / "emulator.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=task_root, env=environ, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_until(lambda: _listens(port))
+        yield Emulator(port, log)
+    finally:
+        process.terminate()  # upon which it ends the function
+        process.wait(TIMEOUT_S)
+
+
+def _free_ports(n_ports: int) -> list[int]:
+    with ExitStack() as open_sockets:
+        sockets = [open_sockets.enter_context(create_server(("127.0.0.1", 0))) for _ in range(n_ports)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _listens(port: int) -> bool:
+    try:
+        create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
