@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quickthaw.layers.errors import TokenizerError, TokenizerMissingError, UnsupportedTokenizerError
@@ -107,6 +107,9 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_tokenizer_model_is_sentencepieces(model: tuple[Tokenizer, Any], text: str) -> None:
     ours, reference = model
     text = text.replace("\0", "")  # SentencePiece's own binding ends there
+    # To SentencePiece a special token that is written out is text; to Hugging Face, and to us, it is itself.
+    specials = {reference.id_to_piece(token_id) for token_id in ours.special_ids}
+    assume(not any(special in text for special in specials))
     assert ours.encode(text, add_special=False) == reference.encode(text)
 
 
