@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from quickthaw.handler.generation import Piece
 from quickthaw.handler.prompts import Prompt
 from quickthaw.handler.stops import StopStrings
-from quickthaw.layers.sampler import Logits, Sampler
+from quickthaw.layers.sampler import Sampler
 
 if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Logits
     from quickthaw.layers.logprobs import Logprobs
     from quickthaw.layers.text.token_stream import TokenStream
 

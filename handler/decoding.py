@@ -17,10 +17,11 @@ from quickthaw.handler.generation import Generation, Piece
 from quickthaw.handler.prompts import Prompt
 from quickthaw.layers.architecture import ModelConfig
 from quickthaw.layers.kv import KeyValueCache
-from quickthaw.layers.sampler import Logits, Sampler
+from quickthaw.layers.sampler import Sampler
 from quickthaw.layers.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Logits
     from quickthaw.layers.logprobs import Logprobs
 
 

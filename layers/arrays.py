@@ -8,4 +8,6 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 Weight = npt.NDArray[Any]  # f32, or u16 that holds the bits of bf16
+Logits = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint32]

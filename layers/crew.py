@@ -18,6 +18,12 @@ def pieces(n_items: int, per_piece: int) -> list[Piece]:
     return [(begin, min(begin + per_piece, n_items)) for begin in range(0, n_items, per_piece)]
 
 
+def even_pieces(n_items: int, at_most: int, n_lanes: int) -> list[Piece]:
+    """As many pieces for each lane, all of one size: no lane waits for another's last piece."""
+    n_pieces = -(-n_items // (at_most * n_lanes)) * n_lanes
+    return pieces(n_items, -(-n_items // n_pieces))
+
+
 class Crew:
     """Runs `work(lane, piece)` for every piece of a job on up to `n_lanes` threads; the caller is lane 0.
 

@@ -7,11 +7,12 @@ the model knows and not how it was sampled.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from quickthaw.layers.sampler import Logits
+if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Logits
 
 # What OpenAI writes for a token that cannot be: JSON has no -Infinity.
 FLOOR = -9999.0

@@ -9,9 +9,12 @@ each time that the token came.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Scores
 
 
 class Penalties:
@@ -31,7 +34,7 @@ class Penalties:
         self._seen.add(token_id)
         self._counts[token_id] = self._counts.get(token_id, 0) + 1
 
-    def apply(self, scores: npt.NDArray[np.float64]) -> None:
+    def apply(self, scores: Scores) -> None:
         """Lower the scores of what came before, in place.
 
         Shapes: `scores` (vocab,) f64.

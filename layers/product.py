@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from quickthaw.layers.crew import Crew, Piece, Work, pieces
+from quickthaw.layers.crew import Crew, Piece, Work, even_pieces, pieces
 
 if TYPE_CHECKING:
     from quickthaw.layers.arrays import Array, Bits, Weight
@@ -56,8 +56,13 @@ class Product:
             work = self._widened(weight.view(np.uint32), even, odd, out)
         else:
             work = self._direct(weight, columns, out)
-        row_bytes = weight.shape[1] * weight.itemsize
-        self._crew.run(work, pieces(len(weight), max(1, _TILE_BYTES // row_bytes)))
+        tile_rows = max(1, _TILE_BYTES // (weight.shape[1] * weight.itemsize))
+        if len(x) <= _MAX_VECTOR_TOKENS:
+            # A lane that wakes late takes fewer tiles: a whole product is not much longer than a wake-up.
+            job = pieces(len(weight), tile_rows)
+        else:
+            job = even_pieces(len(weight), tile_rows, self._crew.n_lanes)
+        self._crew.run(work, job)
         return out.T
 
     def _direct(self, weight: Array, columns: Array, out: Array) -> Work:

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from quickthaw.layers.errors import LogitsError
 from quickthaw.layers.penalties import Penalties
 
-Logits = npt.NDArray[np.float32]
-Scores = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    from quickthaw.layers.arrays import Logits, Scores
 
 _ADVICE = "verify the shard set with `quickthaw inspect --verify`"
 _MASK = (1 << 64) - 1

@@ -16,8 +16,9 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from quickthaw.layers.arrays import Logits
 from quickthaw.layers.logprobs import logprobs
-from quickthaw.layers.sampler import Logits, Sampler, Sampling
+from quickthaw.layers.sampler import Sampler, Sampling
 
 PROMPT_IDS = [3, 11, 11, 1999]
 SAID = [5, 11, 5, 700]

@@ -10,10 +10,10 @@ import numpy as np
 from quickthaw.handler.config import HandlerConfig
 from quickthaw.handler.session import Session
 from quickthaw.layers.architecture import ModelConfig, Rope
+from quickthaw.layers.arrays import Logits
 from quickthaw.layers.errors import PromptTooLongError
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.manifest import Manifest
-from quickthaw.layers.sampler import Logits
 from quickthaw.layers.spans import Spans
 
 EOS = 256

@@ -3,12 +3,25 @@ import threading
 
 import pytest
 
-from quickthaw.layers.crew import Crew, Piece, pieces
+from quickthaw.layers.crew import Crew, Piece, even_pieces, pieces
 
 
 def test_pieces_cover_everything_once() -> None:
     assert pieces(10, 4) == [(0, 4), (4, 8), (8, 10)]
     assert pieces(3, 100) == [(0, 3)]
+
+
+@pytest.mark.parametrize("n_lanes", [1, 2, 3])
+@pytest.mark.parametrize(("n_items", "at_most"), [(1, 1), (7, 2), (960, 455), (576, 455), (12, 1000)])
+def test_even_pieces_are_no_larger_and_as_many_for_each_lane(
+    n_lanes: int, n_items: int, at_most: int
+) -> None:
+    found = even_pieces(n_items, at_most, n_lanes)
+    assert [item for piece in found for item in range(*piece)] == list(range(n_items))
+    sizes = [end - begin for begin, end in found]
+    assert max(sizes) <= at_most
+    assert len(set(sizes[:-1])) <= 1
+    assert len(found) % n_lanes == 0 or n_items < 100  # of few items some pieces remain over
 
 
 @pytest.mark.parametrize("n_lanes", [1, 2, 5])
