@@ -91,10 +91,9 @@ class HostStoppedError(HostError):
 class AddressError(HostError):
     """The address to be listened on is taken, or is none."""
 
-    def __init__(self, address: str, reason: Exception) -> None:
+    def __init__(self, address: str, reason: str) -> None:
         self.address = address
-        why = getattr(reason, "strerror", None) or str(reason).rstrip(".")
-        super().__init__(f"cannot listen on {address}: {why}; choose another port")
+        super().__init__(f"cannot listen on {address}: {reason}; choose another port")
 
 
 class HostExtraMissingError(HostError):

@@ -7,12 +7,17 @@ gone, and knows how to break off a body. h11 alone would leave connections, time
 framework would add routes, which are the function's. It comes with `pip install quickthaw[host]`.
 """
 
+import os
 import threading
-from socket import IPPROTO_TCP, TCP_NODELAY, create_server
+from socket import IPPROTO_TCP, TCP_NODELAY, create_server, socket
+from typing import TYPE_CHECKING
 
 from quickthaw.snapshot.errors import AddressError, HostExtraMissingError
 from quickthaw.snapshot.host.gateway import Gateway
 from quickthaw.snapshot.host.pool import Pool
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _DRAIN_S = 2  # for clients that are slow to read the end of their answer
 
@@ -25,32 +30,10 @@ class Front:
 
     def __init__(self, pool: Pool, port: int = 0, address: str = "127.0.0.1") -> None:
         """Raises: AddressError, HostExtraMissingError."""
-        try:
-            import uvicorn
-        except ImportError as exc:
-            raise HostExtraMissingError from exc
-        try:
-            self._listener = create_server((address, port))
-            # Inherited by every connection. Without it a status line waits 40 ms to be acknowledged before
-            # the body may follow; asyncio sets it only where a socket names its protocol.
-            self._listener.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        except (OSError, OverflowError) as exc:
-            raise AddressError(f"{address}:{port}", exc) from exc
         self._pool = pool
-        config = uvicorn.Config(
-            Gateway(pool),
-            lifespan="off",
-            ws="none",
-            access_log=False,
-            log_config=None,
-            log_level="critical",  # an answer that breaks off is no news; the gateway logs what is
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=_DRAIN_S,
-        )
-        self._server = uvicorn.Server(config)
-        host, port = self._listener.getsockname()[:2]
-        self.url = f"http://{host}:{port}"
+        self._server = _server(Gateway(pool))
+        self._listener = _listen(address, port)
+        self.url = "http://{}:{}".format(*self._listener.getsockname())
         self._thread = threading.Thread(
             target=self._server.run, args=([self._listener],), name="front", daemon=True
         )
@@ -64,3 +47,35 @@ class Front:
         self._server.should_exit = True
         self._pool.stop()  # which ends every request, so that there is little to wait for
         self._thread.join()
+
+
+def _server(gateway: Gateway) -> "uvicorn.Server":
+    try:
+        import uvicorn
+    except ImportError as exc:
+        raise HostExtraMissingError from exc
+    config = uvicorn.Config(
+        gateway,
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        log_level="critical",  # an answer that breaks off is no news; the gateway logs what is
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )
+    return uvicorn.Server(config)
+
+
+def _listen(address: str, port: int) -> socket:
+    try:
+        listener = create_server((address, port))
+    except OSError as exc:
+        raise AddressError(f"{address}:{port}", os.strerror(exc.errno or 0)) from exc
+    except OverflowError as exc:
+        raise AddressError(f"{address}:{port}", "no such port") from exc
+    # Inherited by every connection. Without it a status line waits 40 ms to be acknowledged before the body
+    # may follow; asyncio sets it only where a socket names its protocol.
+    listener.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+    return listener

@@ -19,7 +19,7 @@ from tests.contract.fronts import OURS, serving
 
 OURS_BY = "quickthaw.snapshot.bootstrap"
 STOCK = "awslambdaric"
-PROMPT: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 4}
+PROMPT: dict[str, Any] = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
 # The real function, and ways for its process to fail.
 SOURCE = """
 import os, time
@@ -96,9 +96,8 @@ def test_an_http_event(emulator: Emulator) -> None:
 
 
 def test_a_streamed_answer_comes_in_one_piece(emulator: Emulator, bootstrap: str) -> None:
-    request = {**PROMPT, "temperature": 0}
-    whole = emulator.ask_json(_http("POST", "/v1/completions", request))
-    status, streamed = emulator.ask(_http("POST", "/v1/completions", {**request, "stream": True}))
+    whole = emulator.ask_json(_http("POST", "/v1/completions", PROMPT))
+    status, streamed = emulator.ask(_http("POST", "/v1/completions", {**PROMPT, "stream": True}))
     if bootstrap == OURS_BY:  # which streams, as it would on Lambda
         prelude, _, body = streamed.partition(PRELUDE_END)
     else:

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quickthaw host`, as a person uses it: from the address it prints to what it leaves behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from socket import create_server
+
+import pytest
+
+from tests import shards
+from tests.contract.fronts import TIMEOUT_S, wait_until
+
+_COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from quickthaw.handler.cli import main; sys.exit(main())",
+    "host",
+]
+HELLO = """
+import os, time
+print("a line of the function's own")
+def handle(event, context):
+    if event["rawPath"] == "/sleep":
+        open("asleep", "w").close()
+        time.sleep(60)
+    return os.getpid()
+"""
+
+
+class Host:
+    """A running command; its output comes line by line."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        found = re.fullmatch(r"(\S+) on (http://127\.0\.0\.1:\d+)\n", self.line())
+        assert found is not None
+        self.handler, self.url = found.groups()
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def get(self, path: str = "/") -> bytes:
+        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def _hosting(directory: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> Iterator[Host]:
+    command = [*_COMMAND, *arguments, "--port", "0"]
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})}
+    with subprocess.Popen(
+        command, cwd=directory, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield Host(process)
+        finally:
+            process.kill()
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_function_of_ones_own_restarted_when_it_dies(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(HELLO)
+    with _hosting(tmp_path, "mine.handle") as host:
+        assert host.handler == "mine.handle"
+        first = host.line()
+        pid = int(host.get())
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: _is_gone(pid))
+        wait_until(lambda: host.get().isdigit())
+        second = host.line()
+
+    assert re.fullmatch(rf"start 1: cold, ready after \d+\.\d ms, process {pid}\n", first)
+    assert re.match(r"start 2: cold, ready after ", second)
+
+
+def test_our_own_function(tmp_path: Path) -> None:
+    arguments = ("--shards", str(shards.make(tmp_path)))
+    with _hosting(tmp_path, *arguments, environ={"QUICKTHAW_CACHE": str(tmp_path / "cache")}) as host:
+        assert host.handler == "quickthaw.handler.app.lambda_handler"
+        assert b'"object":"list"' in host.get("/v1/models")
+
+
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_the_end_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, exit_code: int) -> None:
+    (tmp_path / "mine.py").write_text(HELLO)
+    with _hosting(tmp_path, "mine.handle") as host:
+        pid = int(host.line().split()[-1])
+        connection = HTTPConnection(host.url.removeprefix("http://"), timeout=TIMEOUT_S)
+        connection.request("GET", "/sleep")
+        wait_until((tmp_path / "asleep").exists)
+        host.process.send_signal(number)
+        assert connection.getresponse().status == 502
+        connection.close()
+        output, errors = host.process.communicate(timeout=TIMEOUT_S)
+
+    assert (host.process.returncode, output) == (exit_code, "")
+    assert errors == "a line of the function's own\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_host_that_is_killed_takes_its_function_along(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(HELLO)
+    with _hosting(tmp_path, "mine.handle") as host:
+        pid = int(host.line().split()[-1])
+        host.process.kill()
+        wait_until(lambda: _is_gone(pid))
+
+
+def test_what_does_not_start_says_so(tmp_path: Path) -> None:
+    with _hosting(tmp_path, "absent.handle") as host:
+        _, errors = host.process.communicate(timeout=TIMEOUT_S)
+
+    assert host.process.returncode == 69
+    assert errors.splitlines()[-1].startswith("quickthaw: Runtime.ImportModuleError: Unable to import")
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [*_COMMAND, "--port", str(port)]
+        process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    assert process.returncode == 69
+    assert process.stderr == (
+        f"quickthaw: cannot listen on 127.0.0.1:{port}: Address already in use; choose another port\n"
+    )
+
+
+def test_a_port_that_is_none(tmp_path: Path) -> None:
+    command = [*_COMMAND, "--port", "65536"]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    assert process.returncode == 69
+    assert "cannot listen on 127.0.0.1:65536: no such port" in process.stderr
+
+
+def test_the_extra_is_named_where_it_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ImportError('not here')\n")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    process = subprocess.run(_COMMAND, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
+
+    assert process.returncode == 69
+    assert "pip install 'quickthaw[host]'" in process.stderr

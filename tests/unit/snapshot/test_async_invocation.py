@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An answer on its way from the threads that deliver it to an event loop."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from quickthaw.snapshot.errors import FunctionError, FunctionTimeoutError
+from quickthaw.snapshot.host.async_invocation import AsyncInvocation
+
+
+async def _read(invocation: AsyncInvocation) -> list[bytes]:
+    return [chunk.data async for chunk in invocation]
+
+
+def _in_thread(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_chunks_come_in_order_and_then_the_end() -> None:
+    async def run() -> list[bytes]:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+
+        def deliver() -> None:
+            for n in range(500):  # more than there is room for at once
+                invocation.deliver(b"%d" % n)
+            invocation.finish()
+            invocation.finish(FunctionError("E", "only the first end counts"))
+
+        thread = _in_thread(deliver)
+        received = await _read(invocation)
+        await invocation.over
+        await asyncio.to_thread(thread.join)
+        return received
+
+    assert asyncio.run(run()) == [b"%d" % n for n in range(500)]
+
+
+def test_an_error_comes_where_the_answer_broke_off() -> None:
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+        invocation.deliver(b"half")
+        invocation.finish(FunctionError("E", "broke"))
+        assert (await anext(invocation)).data == b"half"
+        with pytest.raises(FunctionError, match="E: broke"):
+            await anext(invocation)
+        assert await _read(invocation) == []
+
+    asyncio.run(run())
+
+
+def test_the_deadline_ends_it_and_kills() -> None:
+    killed = []
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=0.01)
+        invocation.on_timeout = lambda: killed.append(time.monotonic())
+        with pytest.raises(FunctionTimeoutError, match=r"timed out after 0\.01 seconds"):
+            await anext(invocation)
+        assert invocation.over.done()
+        assert invocation.is_closed
+
+    asyncio.run(run())
+    assert len(killed) == 1
+
+
+def test_an_answer_in_time_is_not_killed() -> None:
+    killed = []
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=0.05)
+        invocation.on_timeout = lambda: killed.append(True)
+        invocation.finish()
+        assert await _read(invocation) == []
+        # This one's deadline is after the other's.
+        with pytest.raises(FunctionTimeoutError):
+            await anext(AsyncInvocation(b"{}", timeout_s=0.06))
+
+    asyncio.run(run())
+    assert killed == []
+
+
+@pytest.mark.parametrize("is_attached_first", [True, False])
+def test_closing_hangs_up_whoever_comes_first(is_attached_first: bool) -> None:
+    hung_up = []
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+        steps: list[Callable[[], object]] = [
+            lambda: invocation.attach(lambda: hung_up.append(True)),
+            invocation.close,
+        ]
+        for step in steps if is_attached_first else reversed(steps):
+            step()
+        invocation.finish()
+
+    asyncio.run(run())
+    assert hung_up == [True]
+
+
+def test_closing_after_the_end_hangs_up_nobody() -> None:
+    hung_up = []
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+        invocation.attach(lambda: hung_up.append(True))
+        invocation.finish()
+        invocation.close()
+
+    asyncio.run(run())
+    assert hung_up == []  # the connection may carry the next answer
+
+
+def test_a_closed_one_holds_nobody_up() -> None:
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+        thread = _in_thread(lambda: [invocation.deliver(b"x") for _ in range(500)])
+        invocation.close()
+        await asyncio.to_thread(thread.join, 10)
+        assert not thread.is_alive()
+
+    asyncio.run(run())
+
+
+def test_a_late_chunk_finds_no_loop_and_no_harm() -> None:
+    async def make() -> AsyncInvocation:
+        return AsyncInvocation(b"{}", timeout_s=10)
+
+    invocation = asyncio.run(make())
+    invocation.deliver(b"late")
+    invocation.finish()
