@@ -278,6 +278,29 @@ def test_who_leaves_before_a_whole_answer_lets_the_function_finish(tmp_path: Pat
     assert len(service.starts) == 1
 
 
+def test_who_leaves_during_a_start_leaves_the_process_to_the_next(tmp_path: Path) -> None:
+    source = """
+from pathlib import Path
+import time
+Path("began").touch()
+while not Path("go").exists():
+    time.sleep(0.001)
+def handle(event, context):
+    return "fine"
+"""
+    with serving_source(tmp_path, source) as service, ThreadPoolExecutor() as threads:
+        leaver = _hold(service)
+        wait_until((tmp_path / "began").exists)
+        leaver.close()
+        wait_until(lambda: not service.pool.is_busy)
+        second = threads.submit(service.get, "/")
+        wait_until(lambda: service.pool.is_busy)
+        (tmp_path / "go").touch()
+
+        assert second.result() == (200, b"fine")
+    assert len(service.starts) == 1
+
+
 def test_the_end_of_the_host_ends_every_request(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as threads:
         with serving_source(tmp_path, GATED) as service:
