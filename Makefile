@@ -8,6 +8,7 @@ BENCH ?= .bench
 A ?=
 
 SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
+FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
 .PHONY: help demo test check parity bench bench-overhead bench-large dev clean
@@ -42,15 +43,16 @@ bench-large: $(BENCH)/installed ## private memory with a 7B-shaped shard set (wr
 dev: $(VENV)/installed ## an environment to work in
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) $(DEMO) $(BENCH) build *.egg-info
+	rm -rf .venv* $(VENV) $(DEMO) $(BENCH) build *.egg-info tests/.cache tests/bench/.cache
 
 # The demo and the benchmarks use a plain install, as users have it; development uses links to the sources.
 $(DEMO)/installed: pyproject.toml $(SOURCES)
 	$(PYTHON) -m venv $(DEMO)
+	@rm -rf build/lib build/bdist*  # or a module that was removed would be installed again
 	$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check '.[shard]'
 	touch $@
 
-$(VENV)/installed: pyproject.toml $(wildcard handler layers snapshot snapshot/host)
+$(VENV)/installed: pyproject.toml $(FOLDERS)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' --config-settings editable_mode=strict
 	touch $@
@@ -61,5 +63,6 @@ $(VENV)/installed-parity: $(VENV)/installed
 
 $(BENCH)/installed: pyproject.toml $(SOURCES)
 	$(PYTHON) -m venv $(BENCH)
+	@rm -rf build/lib build/bdist*
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[shard,bench]'
 	touch $@

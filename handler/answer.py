@@ -17,6 +17,8 @@ from typing import Any
 from quickthaw.snapshot.errors import FunctionError
 from quickthaw.snapshot.streaming import PRELUDE_END
 
+_PIECE_FIELDS = {"text", "token_id", "token_ids", "finish_reason"}
+
 
 @dataclass(slots=True)
 class Answer:
@@ -36,14 +38,20 @@ class Answer:
 
         Raises: FunctionError when the message is an error.
         """
-        if "error" in message:
+        if message.get("error"):
             raise _error(message["error"])
+        if message.get("usage"):
+            self.last = {**self.last, "usage": message["usage"]}
         piece = _piece(message)
+        if not _PIECE_FIELDS & piece.keys() and "usage" not in message:
+            piece = {
+                "text": json.dumps(message, ensure_ascii=False)
+            }  # a document: all that it brings is itself
         if "token_id" in piece:
             self.token_ids.append(piece["token_id"])
         self.token_ids += piece.get("token_ids", ())
         if piece.get("finish_reason"):
-            self.last = {**message, "finish_reason": piece["finish_reason"]}
+            self.last = {**self.last, **message, "finish_reason": piece["finish_reason"]}
         text = str(piece.get("text") or "")
         self.texts.append(text)
         return text
@@ -60,7 +68,18 @@ def read_messages(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
                 yield json.loads(data)
     if unread:
         document = json.loads(unread)
-        yield json.loads(document["body"]) if "statusCode" in document else document
+        if "statusCode" not in document:
+            yield document
+        elif document.get("body"):
+            yield _of_body(document["body"])
+
+
+def _of_body(body: str) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {"text": body}  # /metrics, for one, is no JSON
+    return document if isinstance(document, dict) else {"text": body}
 
 
 def _piece(message: Mapping[str, Any]) -> Mapping[str, Any]:

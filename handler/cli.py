@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
+_SPLITTING_NEEDS = ("gguf", "safetensors", "tqdm")
 _CONTROL_CODES = (*range(9), *range(11, 32), *range(127, 160))  # but for tab and line feed
 _FOR_TERMINALS = dict.fromkeys(_CONTROL_CODES, "\N{REPLACEMENT CHARACTER}")
 
@@ -42,17 +43,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         if arguments.debug:
             traceback.print_exc()
-        print(f"quickthaw: {exc}", file=sys.stderr)
+        print(f"quickthaw: {_message(exc)}", file=sys.stderr)
         return outcome(exc).exit_code
+
+
+def _message(exc: Exception) -> str:
+    if isinstance(exc, ModuleNotFoundError) and exc.name in _SPLITTING_NEEDS:
+        return f"splitting needs {exc.name}: install quickthaw with its extra, as in pip install '.[shard]'"
+    return str(exc)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "quickthaw",
-        description="Serverless transformer inference that starts from a snapshot.",
-        epilog="Exit codes are those of sysexits.h: 65 bad data, 66 a missing file, 69 the function did not "
-        "start, 70 it failed or refused the request, 73 an output that cannot be made, 78 bad configuration; "
-        "2 is a bad command line, 130 an interrupt.",
+        description="Transformer inference as a serverless function: split a model, start it cold, serve it.",
+        epilog="Exit codes are those of sysexits.h: 65 bad data or none, 66 a missing shard, 69 the function "
+        "did not start, 70 it failed or refused the request, 73 an output that cannot be made, 78 bad "
+        "configuration; 2 is a bad command line, 130 an interrupt.",
     )
     parser.add_argument("--debug", action="store_true", help="show the stack of an error")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -89,11 +96,11 @@ def _add_invoke(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="S", help="of the random choice among tokens")
     parser.add_argument("--stream", action="store_true", help="print the answer as it comes")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the start as a Perfetto trace")
+    parser.add_argument("--trace", type=_new_file, metavar="FILE", help="write the start as a Perfetto trace")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="for init, and again after it (60)"
+        "--timeout", type=_seconds, default=60.0, metavar="S", help="for init, and again after it (60)"
     )
-    parser.set_defaults(run=_invoke)
+    parser.set_defaults(run=_invoke, parser=parser)
 
 
 def _add_host(parser: argparse.ArgumentParser) -> None:
@@ -103,13 +110,32 @@ def _add_host(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
     parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="S", help="for init, and for each request (60)"
+        "--timeout", type=_seconds, default=60.0, metavar="S", help="for init, and for each request (60)"
     )
     parser.set_defaults(run=_host)
 
 
 def _token_ids(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected token ids with commas between them, found {text!r}"
+        ) from None
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot make a file at {text}")
+    return path
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text}")
+    return seconds
 
 
 def _json_file(text: str) -> object:
@@ -131,7 +157,7 @@ def _invoke(arguments: argparse.Namespace) -> int:
     on_text = _Printer(output).take if arguments.stream else _ignore
     start = _run(_event(arguments), arguments, on_text)
     if arguments.stream:
-        print(file=output)
+        print(file=output, flush=True)
     if arguments.trace is not None:
         from quickthaw.handler.trace import trace_document
 
@@ -142,23 +168,24 @@ def _invoke(arguments: argparse.Namespace) -> int:
     from quickthaw.handler.table import format_start
 
     if not arguments.stream:
-        _Printer(sys.stdout).take(start.answer.text + "\n")
+        token_ids = ",".join(map(str, start.answer.token_ids))  # all there is where a model has no tokenizer
+        _Printer(sys.stdout).take((start.answer.text or token_ids) + "\n")
     print(format_start(start), file=sys.stderr)
     return 0
 
 
 def _run(event: object, arguments: argparse.Namespace, on_text: Callable[[str], object]) -> "ColdStart":
-    """Run the start. The function's log is shown when it is over, or at once under --debug.
+    """Run the start. What a user's code logged is shown when it is over; under --debug everything, at once.
 
     A function that reports its error has also logged it, with a stack: that is left out. One that just
     ended has said why in its log, if anywhere.
     """
-    from quickthaw.handler.invoke import run_cold_start
+    from quickthaw.handler.invoke import is_own_line, run_cold_start
     from quickthaw.snapshot.errors import FunctionExitedError
 
     show = _Printer(sys.stderr).take
     log: list[str] = []
-    on_log = show if arguments.debug else log.append
+    on_log = show if arguments.debug else lambda line: None if is_own_line(line) else log.append(line)
     try:
         start = run_cold_start(event, _environ(arguments), arguments.timeout, on_text, on_log)
     except FunctionExitedError:
@@ -177,10 +204,13 @@ def _event(arguments: argparse.Namespace) -> object:
         event = {"messages": [{"role": "user", "content": arguments.chat}]}
     else:
         event = {"prompt": arguments.prompt if arguments.prompt is not None else arguments.prompt_ids}
+    named = {name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")}
+    options = {name: value for name, value in named.items() if value is not None}
     if not isinstance(event, dict) or "requestContext" in event:
+        if options:
+            arguments.parser.error(f"an HTTP event says {', '.join(options)} in its body; change it there")
         return event
-    options = {name: getattr(arguments, name) for name in ("max_tokens", "temperature", "seed")}
-    return {**event, **{name: value for name, value in options.items() if value is not None}, "stream": True}
+    return {**event, **options, "stream": True}
 
 
 class _Printer:
@@ -238,7 +268,20 @@ def _shard(arguments: argparse.Namespace) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.errors import outcome
     from quickthaw.handler.inspection import describe_shards
+    from quickthaw.layers import manifest
+    from quickthaw.layers.config import Verify
+    from quickthaw.layers.inspection import check_all
+    from quickthaw.layers.progress import for_terminal
 
-    print(describe_shards(arguments.shards, verify=arguments.verify))
+    print(describe_shards(manifest.read(arguments.shards)), flush=True)
+    verify = Verify.ALWAYS if arguments.verify else Verify.NEVER
+    errors = check_all(arguments.shards, verify, for_terminal("verify") if arguments.verify else None)
+    for error in errors:
+        print(f"quickthaw: {error}", file=sys.stderr)
+    if errors:
+        return outcome(errors[0]).exit_code
+    if arguments.verify:
+        print("every file has the bytes that the manifest records")
     return 0

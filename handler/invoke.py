@@ -31,6 +31,7 @@ class ColdStart:
     end_ns: int = 0
     answer: Answer = field(default_factory=Answer)
     line: dict[str, Any] = field(default_factory=dict)
+    n_chunks: int = 0
 
     def phases(self) -> list[Phase]:
         """The function's phases; the first one began when it was spawned, which only the parent knows."""
@@ -93,7 +94,16 @@ def run_cold_start(
         # The function writes its line after its answer, so as not to delay it.
         log.has_start_line.wait(_START_LINE_WAIT_S)
     start.line = log.start_line
+    if start.n_chunks == 1:
+        # An answer that came whole does not show when its first token was there; the function knows.
+        ends = [phase.end_ns for phase in start.phases() if phase.name == "first token"]
+        start.first_token_ns = ends[0] if ends else start.first_token_ns
     return start
+
+
+def is_own_line(line: str) -> bool:
+    """Whether the function wrote this line of its log about a start or a request."""
+    return line.startswith(_OWN_LINE)
 
 
 class _Log:
@@ -106,7 +116,7 @@ class _Log:
 
     def take(self, line: str) -> None:
         """Look at one line."""
-        message = json.loads(line) if line.startswith(_OWN_LINE) else {}
+        message = json.loads(line) if is_own_line(line) else {}
         if message.get("quickthaw") == "start":
             self.start_line = message
             self.has_start_line.set()
@@ -116,6 +126,7 @@ class _Log:
 
 def _timed(chunks: Iterable[Chunk], start: ColdStart) -> Iterator[bytes]:
     for chunk in chunks:
+        start.n_chunks += 1
         start.first_token_ns = start.first_token_ns or chunk.arrival_ns
         start.end_ns = chunk.arrival_ns
         yield chunk.data

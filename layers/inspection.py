@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a whole shard set at once, for `quickthaw inspect --verify`."""
+"""Checks a whole shard set at once, for `quickthaw inspect`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from quickthaw.layers.progress import Progress, Quiet
 from quickthaw.layers.verification import Verifier
 
 
-def verify_all(directory: Path, progress: Progress | None = None) -> list[ShardError]:
-    """One error for each file of the shard set that is absent, cut short or damaged.
+def check_all(directory: Path, verify: Verify, progress: Progress | None = None) -> list[ShardError]:
+    """One error for each file of the shard set that is absent or of the wrong size, or whose digest is wrong.
 
     Raises: ManifestError.
     """
@@ -23,7 +23,7 @@ def verify_all(directory: Path, progress: Progress | None = None) -> list[ShardE
     files = [(shard.file, shard.size_bytes, shard.sha256) for shard in found.shards]
     if found.tokenizer is not None:
         files.append((found.tokenizer["file"], found.tokenizer["size_bytes"], found.tokenizer["sha256"]))
-    verifier = Verifier(Verify.ALWAYS, directory)
+    verifier = Verifier(verify, directory)
     errors = []
     progress.start(sum(size_bytes for _, size_bytes, _ in files))
     for file_name, size_bytes, sha256 in files:

@@ -100,7 +100,10 @@ class HostExtraMissingError(HostError):
     """What serves HTTP is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("uvicorn, which serves HTTP here, is not installed: pip install 'quickthaw[host]'")
+        super().__init__(
+            "uvicorn, which serves HTTP here, is not installed: it comes with the extra `host`, "
+            "as in pip install '.[host]'"
+        )
 
 
 class FunctionError(SnapshotError):

@@ -92,8 +92,8 @@ def write_error(exc: OSError, out: Path) -> SplitError:
 def _lock_directory(directory: Path) -> int:
     """A descriptor that holds the lock of the directory, made if absent. Raises: BlockingIOError, OSError."""
     while True:
+        directory.mkdir(exist_ok=True)
         try:
-            directory.mkdir(exist_ok=True)
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # another process committed or removed it in between

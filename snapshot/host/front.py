@@ -4,7 +4,7 @@
 Everything between the socket and an ASGI call (parsing, keep-alive, limits, flow control) is uvicorn's. It
 is kept by many and small (it needs h11 and click), passes each chunk on at once, says when a client has
 gone, and knows how to break off a body. h11 alone would leave connections, timeouts and shutdown to us; a
-framework would add routes, which are the function's. It comes with `pip install quickthaw[host]`.
+framework would add routes, which are the function's. It comes with the extra `host`.
 """
 
 import os

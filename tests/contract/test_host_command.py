@@ -162,4 +162,4 @@ def test_the_extra_is_named_where_it_is_missing(tmp_path: Path) -> None:
     process = subprocess.run(_COMMAND, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
 
     assert process.returncode == 69
-    assert "pip install 'quickthaw[host]'" in process.stderr
+    assert "pip install '.[host]'" in process.stderr

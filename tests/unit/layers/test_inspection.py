@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ManifestError, ShardDamagedError, ShardMissingError, ShardTruncatedError
-from quickthaw.layers.inspection import verify_all
+from quickthaw.layers.inspection import check_all
 from tests import shards
 
 
 def test_a_whole_set_has_no_errors(tmp_path: Path) -> None:
-    assert verify_all(shards.make(tmp_path)) == []
+    assert check_all(shards.make(tmp_path), Verify.ALWAYS) == []
 
 
 def test_every_damaged_file_is_told_of(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_every_damaged_file_is_told_of(tmp_path: Path) -> None:
         ),
     )
 
-    errors = verify_all(shard_set)
+    errors = check_all(shard_set, Verify.ALWAYS)
 
     assert [type(error) for error in errors] == [
         ShardDamagedError,
@@ -45,4 +46,4 @@ def test_every_damaged_file_is_told_of(tmp_path: Path) -> None:
 
 def test_a_set_without_a_manifest_is_none(tmp_path: Path) -> None:
     with pytest.raises(ManifestError):
-        verify_all(tmp_path)
+        check_all(tmp_path, Verify.ALWAYS)

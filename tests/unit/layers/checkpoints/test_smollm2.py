@@ -42,8 +42,10 @@ def test_the_cached_file_is_used(tmp_path: Path) -> None:
 
 def pip(tmp_path: Path, program: str) -> str:
     """An interpreter whose pip is `program`."""
-    path = tmp_path / "python"
-    path.write_text(f"#!{sys.executable}\nimport sys, zipfile\ndirectory = sys.argv[-2]\n{program}\n")
+    script = tmp_path / "pip.py"
+    script.write_text(f"import sys, zipfile\ndirectory = sys.argv[-2]\n{program}\n")
+    path = tmp_path / "python"  # a shell's script: a path with a space in it would split a line #!
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
     path.chmod(0o700)
     return str(path)
 

@@ -17,6 +17,7 @@ from quickthaw.layers.checkpoints import bfloat16
 from quickthaw.layers.checkpoints.source import TILE_BYTES
 from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.checkpoints.staging import Staging
+from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import (
     CheckpointError,
     DiskFullError,
@@ -25,7 +26,7 @@ from quickthaw.layers.errors import (
     SplitRunningError,
     UnsupportedTokenizerError,
 )
-from quickthaw.layers.inspection import verify_all
+from quickthaw.layers.inspection import check_all
 from quickthaw.layers.mapping import FileIdentity
 from tests import models, shards
 
@@ -78,7 +79,7 @@ def test_every_option_is_split_into_files_that_safetensors_opens(
         with safe_open(out / shard.file, "np") as file:
             stored = {name for name in file.keys() if not name.startswith("_pad.")}  # noqa: SIM118
         assert stored == shard.tensors.keys()
-    assert verify_all(out) == []
+    assert check_all(out, Verify.ALWAYS) == []
     assert found.dtype == dtype
 
 
@@ -162,13 +163,13 @@ def test_a_damaged_set_needs_force(source: str, out: Path) -> None:
     with pytest.raises(OutputExistsError, match="damaged"):
         split(source, out)
     split(source, out, force=True)
-    assert verify_all(out) == []
+    assert check_all(out, Verify.ALWAYS) == []
 
     (out / "manifest.json").write_text("{")
     with pytest.raises(OutputExistsError, match="damaged"):
         split(source, out)
     split(source, out, force=True)
-    assert verify_all(out) == []
+    assert check_all(out, Verify.ALWAYS) == []
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -223,7 +224,7 @@ def test_a_source_that_is_refused_leaves_the_old_set(source: str, out: Path) -> 
 
     with pytest.raises(CheckpointError):
         split(source, out, force=True)
-    assert verify_all(out) == []
+    assert check_all(out, Verify.ALWAYS) == []
     assert names(out) == ["set"]
 
 
@@ -298,9 +299,9 @@ def test_a_killed_split_leaves_the_old_set_or_none(
     assert out.exists() == has_old
     if has_old:
         assert manifest.read(out).dtype == "f32"
-        assert verify_all(out) == []
+        assert check_all(out, Verify.ALWAYS) == []
     split(source, out, force=True)
-    assert verify_all(out) == []
+    assert check_all(out, Verify.ALWAYS) == []
     assert names(out) == ["set"]
 
 
@@ -326,7 +327,7 @@ def test_no_room_is_told_and_leaves_the_old_set(source: str, out: Path) -> None:
     )
 
     assert result.stdout.startswith("no room for the shard set")
-    assert verify_all(out) == []
+    assert check_all(out, Verify.ALWAYS) == []
     assert names(out) == ["set"]
 
 
