@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from quickthaw.handler import cli
+from quickthaw.handler.printer import FOR_TERMINALS
 from tests import models, shards
 
 
@@ -156,7 +157,7 @@ def test_shard_and_inspect(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_control_characters_do_not_reach_a_terminal() -> None:
-    shown = "a\x1b[2J\tb\x07\x9b\n".translate(cli._FOR_TERMINALS)
+    shown = "a\x1b[2J\tb\x07\x9b\n".translate(FOR_TERMINALS)
 
     assert shown == "a\N{REPLACEMENT CHARACTER}[2J\tb\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\n"
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be typed after `quickthaw`, and what it means."""
+
+import argparse
+import json
+from pathlib import Path
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """What `quickthaw` takes; `command` of what it returns is the sub-command's name."""
+    parser = argparse.ArgumentParser(
+        "quickthaw",
+        description="Transformer inference as a serverless function: split a model, start it cold, serve it.",
+        epilog="Exit codes are those of sysexits.h: 65 bad data or none, 66 a missing shard, 69 the function "
+        "did not start, 70 it failed or refused the request, 73 an output that cannot be made, 78 bad "
+        "configuration; 2 is a bad command line, 130 an interrupt.",
+    )
+    parser.add_argument("--debug", action="store_true", help="show the stack of an error")
+    commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
+    _add_shard(commands.add_parser("shard", help="split a checkpoint into shards"))
+    _add_inspect(commands.add_parser("inspect", help="show what a shard set holds"))
+    _add_invoke(commands.add_parser("invoke", help="run one cold start and show where its time went"))
+    _add_host(commands.add_parser("host", help="serve a function over HTTP"))
+    return parser
+
+
+def _add_shard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", help="a Hugging Face directory, a GGUF file, or `smollm2`")
+    parser.add_argument("out", type=Path, help="the directory to make")
+    parser.add_argument("--dtype", choices=("bf16", "f32"), default="bf16", help="of the matrices (bf16)")
+    parser.add_argument("--force", action="store_true", help="replace a shard set that is there")
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shards", type=Path, help="a directory made by `quickthaw shard`")
+    parser.add_argument("--verify", action="store_true", help="compare every byte with its digest")
+
+
+def _add_invoke(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--prompt", metavar="TEXT", help="text to continue")
+    asked.add_argument("--prompt-ids", type=_token_ids, metavar="1,17,300", help="the same, as token ids")
+    asked.add_argument("--chat", metavar="TEXT", help="a user's message, put into the model's chat template")
+    asked.add_argument("--event", type=_json_file, metavar="FILE", help="any event, as JSON")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="at most this many tokens of answer")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token")
+    parser.add_argument("--seed", type=int, metavar="S", help="of the random choice among tokens")
+    parser.add_argument("--stream", action="store_true", help="print the answer as it comes")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
+    parser.add_argument("--trace", type=_new_file, metavar="FILE", help="write the start as a Perfetto trace")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="S", help="for init, and again after it (60)"
+    )
+    parser.set_defaults(parser=parser)  # for what is wrong only together
+
+
+def _add_host(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("handler", nargs="?", help="package.module.function of any Lambda handler (ours)")
+    parser.add_argument(
+        "--port", type=int, default=9000, metavar="N", help="on 127.0.0.1; 0 takes a free one (9000)"
+    )
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="S", help="for init, and for each request (60)"
+    )
+
+
+def _token_ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected token ids with commas between them, found {text!r}"
+        ) from None
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot make a file at {text}")
+    return path
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text}")
+    return seconds
+
+
+def _json_file(text: str) -> object:
+    try:
+        return json.loads(Path(text).read_bytes())
+    except (OSError, ValueError) as exc:
+        raise argparse.ArgumentTypeError(f"cannot read {text}: {exc}") from exc
