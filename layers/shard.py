@@ -171,7 +171,7 @@ class ShardSet:
         spans = Spans()
         with spans.timed("manifest"):
             manifest = manifest_file.read(path)
-        shards = cls(path, manifest, Verifier(config.verify, config.cache), spans)
+        shards = cls(path, manifest, Verifier(config.verify, config.cache, spans), spans)
         shards._load(shards._shards[0])
         return shards
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ShardDamagedError, ShardReplacedError
 from quickthaw.layers.mapping import FileIdentity
+from quickthaw.layers.spans import Spans
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -34,9 +35,10 @@ _STAMPS_LIMIT_BYTES = 4 << 20  # some 30,000 files; begun anew beyond it
 class Verifier:
     """Decides whether a file's digest must be computed, computes it, and remembers the outcome."""
 
-    def __init__(self, verify: Verify, cache: StrPath) -> None:
+    def __init__(self, verify: Verify, cache: StrPath, spans: Spans | None = None) -> None:
         self._verify = verify
         self._cache = cache
+        self._spans = Spans() if spans is None else spans
         self._is_reported = False
         self._stamps = _read_stamps(cache) if verify is Verify.FIRST else frozenset[str]()
 
@@ -52,7 +54,9 @@ class Verifier:
         stamp = " ".join(map(str, (*identity, sha256)))
         if stamp in self._stamps:
             return
-        found = _digest(file)
+        shard_name = os.path.basename(path).partition(".")[0]
+        with self._spans.timed(f"{shard_name} verify"):
+            found = _digest(file)
         if found != sha256:
             raise ShardDamagedError(
                 "a shard's bytes are damaged",
