@@ -119,7 +119,12 @@ def test_closing_after_the_end_hangs_up_nobody() -> None:
 def test_a_closed_one_holds_nobody_up() -> None:
     async def run() -> None:
         invocation = AsyncInvocation(b"{}", timeout_s=10)
-        thread = _in_thread(lambda: [invocation.deliver(b"x") for _ in range(500)])
+
+        def deliver() -> None:
+            for _ in range(500):
+                invocation.deliver(b"x")
+
+        thread = _in_thread(deliver)
         invocation.close()
         await asyncio.to_thread(thread.join, 10)
         assert not thread.is_alive()
