@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from quickthaw.handler.choice import Choice, VisibleText
 from quickthaw.handler.deadline import Deadline
+from quickthaw.handler.errors import OutOfTimeError
 from quickthaw.handler.generation import Generation, Piece
 from quickthaw.handler.prompts import Prompt
 from quickthaw.layers.architecture import ModelConfig
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Computes the logits of a sequence's next token."""
+    """Computes the logits of a sequence's next token; what `before_layer` raises ends that."""
 
     name: str
+    before_layer: Callable[[], object]
 
     def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Logits: ...
 
@@ -60,6 +62,7 @@ class Decoding:
         self._machine = machine
         self._request = request
         self._deadline = deadline
+        machine.engine.before_layer = deadline.begin_layer
         self._context_tokens = context_tokens
         # Of the sequence that was computed last. Held: giving back its memory would delay the answer's end.
         self.cache: KeyValueCache | None = None
@@ -124,6 +127,9 @@ class Decoding:
         if not self._deadline.begin_token():
             return None
         self.cache = cache
-        logits = self._machine.engine.forward(token_ids, cache)
+        try:
+            logits = self._machine.engine.forward(token_ids, cache)
+        except OutOfTimeError:
+            return None
         self._deadline.end_token()
         return logits

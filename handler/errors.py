@@ -5,6 +5,7 @@ HandlerError
 ├── ConfigurationError        an environment variable of ours is unknown or has a bad value
 ├── ApiKeysError              the file of API keys cannot be read
 ├── BusyError                 another request is being answered
+├── OutOfTimeError            the invocation's deadline is too near to go on with a token
 └── RequestError              a request that will never succeed as it is
     ├── MalformedRequestError     not JSON, not UTF-8, not an object, an event of an unknown kind
     ├── BodyTooLargeError         more than a function is ever sent
@@ -45,6 +46,10 @@ class BusyError(HandlerError):
     """Another request is being answered; the same request may succeed later."""
 
     headers: Mapping[str, str] = {"retry-after": "1"}
+
+
+class OutOfTimeError(HandlerError):
+    """The invocation's deadline is too near to go on with a token; the answer ends with those before it."""
 
 
 class RequestError(HandlerError):
@@ -139,6 +144,7 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     ConfigurationError: _broken(_CONFIG),
     ApiKeysError: _broken(_CONFIG, 503),
     BusyError: Outcome(429, "rate_limit_error", "rate_limit_exceeded", _TRY_AGAIN),
+    OutOfTimeError: _broken(_SOFTWARE, 504),
     RequestError: _refused(),
     MalformedRequestError: _refused(),
     BodyTooLargeError: _refused(413, "request_too_large"),

@@ -9,7 +9,7 @@ Shape letters: m new tokens, t tokens a query may see, d head_dim, h hidden_size
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,9 +31,13 @@ _PIECE_SCORES = 1 << 15
 
 
 class Interpreter:
-    """Computes one sequence at a time from a shard set; holds no weights of its own."""
+    """Computes one sequence at a time from a shard set; holds no weights of its own.
+
+    `before_layer` is called before each layer, once for each chunk of a prompt; what it raises ends the pass.
+    """
 
     name = "interpreter"
+    before_layer: Callable[[], object]
 
     def __init__(self, shards: ShardSet, n_threads: int) -> None:
         self._shards = shards
@@ -41,12 +45,13 @@ class Interpreter:
         self._crew = Crew(n_threads)
         self._product = Product(self._crew)
         self._rotation = Rotation(self._model.rope, self._model.head_dim)
+        self.before_layer = _do_nothing
 
     def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Array:
         """Run the tokens after those in the cache, which takes them in. At least one.
 
         Shapes: the logits of the token after the last, (vocab,) f32.
-        Raises: ShardError; the cache is then as it was.
+        Raises: ShardError, and what `before_layer` does; the cache is then as it was.
         """
         before, end = cache.n_tokens, cache.n_tokens + len(token_ids)
         cache.reserve(end)
@@ -71,6 +76,7 @@ class Interpreter:
         # A gate far below zero overflows exp on its way to the right answer, 0.
         with np.errstate(over="ignore"):
             for index in range(self._model.n_layers):
+                self.before_layer()
                 shard = self._shards.layer(index)
                 with self._shards.spans.timed(f"{shard.name} compute"):
                     hidden += self._attention(index, shard, hidden, rotation, cache)
@@ -143,6 +149,10 @@ class Interpreter:
         mean_square = np.square(x).mean(axis=-1, keepdims=True)
         normed: Array = x / np.sqrt(mean_square + np.float32(self._model.norm_eps)) * weight
         return normed
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _rows(embedding: Shard, token_ids: Sequence[int]) -> Array:

@@ -3,7 +3,7 @@
 # ruff: noqa: ARG002 - they have the arguments of what they stand for
 
 import codecs
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -68,12 +68,14 @@ class ScriptedEngine:
     """Says its script, then ends; an exception in the script is raised in its place, and -1 is no opinion."""
 
     name = "scripted"
+    before_layer: Callable[[], object]
 
     def __init__(self, script: Iterable[int | Exception]) -> None:
         self._script: Iterator[int | Exception] = iter(script)
         self.calls: list[Sequence[int]] = []
 
     def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Logits:
+        self.before_layer()
         self.calls.append(list(token_ids))
         token_id = next(self._script, EOS)
         if isinstance(token_id, Exception):

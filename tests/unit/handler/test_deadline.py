@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import pytest
+
 from quickthaw.handler.deadline import Deadline
+from quickthaw.handler.errors import OutOfTimeError
 
 
 class Clock:
@@ -42,3 +45,35 @@ def test_no_deadline_never_comes() -> None:
 def test_the_first_token_needs_only_the_margin() -> None:
     assert Deadline(1000, 999, Clock()).begin_token()
     assert not Deadline(1000, 1000, Clock()).begin_token()
+
+
+def test_a_token_is_given_up_before_a_layer_that_would_not_fit() -> None:
+    clock = Clock()
+    deadline = Deadline(1000, 100, clock)
+    assert deadline.begin_token()
+    deadline.begin_layer()
+    clock.now_ns = 400
+    deadline.begin_layer()  # 800 + 100 is before 1000
+    clock.now_ns = 600
+    deadline.begin_layer()  # this one took 200, and it is the last that counts
+    clock.now_ns = 750
+    with pytest.raises(OutOfTimeError):
+        deadline.begin_layer()
+
+
+def test_a_tokens_first_layer_is_not_measured_by_what_came_before_the_token() -> None:
+    clock = Clock()
+    deadline = Deadline(1000, 100, clock)
+    assert deadline.begin_token()
+    deadline.begin_layer()
+    clock.now_ns = 600
+    assert deadline.begin_token()
+    deadline.begin_layer()
+
+
+def test_without_a_deadline_a_layer_may_take_forever() -> None:
+    clock = Clock()
+    deadline = Deadline(None, 0, clock)
+    assert deadline.begin_token()
+    clock.now_ns = 10**18
+    deadline.begin_layer()

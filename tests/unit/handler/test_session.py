@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from time import monotonic_ns
+
 import pytest
 
 from quickthaw.handler.errors import BusyError, ContextLengthError, FieldError
 from quickthaw.handler.generation import Generation, Piece
+from quickthaw.layers.arrays import Logits
 from quickthaw.layers.errors import ChatRefusedError, ShardMissingError
+from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.sampler import Sampling
 from tests.unit.handler.fakes import EOS, session
 
@@ -80,6 +85,18 @@ def test_a_stop_string_on_the_last_token_is_a_stop() -> None:
 
 def test_a_deadline_that_has_passed_ends_the_answer_before_its_first_token() -> None:
     assert answer("abc", deadline_ns=0) == [Piece(None, "", "deadline")]
+
+
+def test_a_deadline_that_comes_while_the_prompt_is_computed_ends_the_answer() -> None:
+    opened, engine = session("abc")
+
+    def forward(_token_ids: Sequence[int], _cache: KeyValueCache) -> Logits:
+        while True:  # a prompt without an end
+            engine.before_layer()
+
+    engine.forward = forward  # type: ignore[method-assign]
+    request = Generation(max_tokens=2, prompts=["x"], deadline_ns=monotonic_ns() + 250_000_000)
+    assert list(opened.generate(request)) == [Piece(None, "", "deadline")]
 
 
 def test_usage_counts_tokens() -> None:
