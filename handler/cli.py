@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from quickthaw.handler.command_line import make_parser
 from quickthaw.handler.printer import Printer
+from quickthaw.handler.termination import ended_by_sigterm
 
 if TYPE_CHECKING:
     from quickthaw.handler.invoke import ColdStart
@@ -28,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             # A model may say anything, and a terminal may be plain ASCII.
             stream.reconfigure(errors="replace")
     try:
-        exit_code = _COMMANDS[arguments.command](arguments)
+        with ended_by_sigterm():
+            exit_code = _COMMANDS[arguments.command](arguments)
         sys.stdout.flush()  # here, where a reader that has gone is expected
         return exit_code
     except KeyboardInterrupt:

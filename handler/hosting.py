@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`quickthaw host`: one function behind an HTTP address, until it is interrupted."""
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 
 from quickthaw.snapshot.host.front import Front
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.pool import Pool
-
-_TERMINATED = 143  # 128 + SIGTERM, as a shell reports it
 
 
 def serve(
@@ -35,21 +31,7 @@ def serve(
         say(f"start {next(numbers)}: cold, ready after {ready_ms:.1f} ms, process {instance.pid}")
 
     spawn = partial(Instance, handler, environ, on_log)
-    with _ended_by_sigterm(), Pool(spawn, timeout_s, report) as pool, Front(pool, port) as front:
+    with Pool(spawn, timeout_s, report) as pool, Front(pool, port) as front:
         say(f"{handler} on {front.url}")
         pool.start()  # so that what cannot start says so now
         threading.Event().wait()
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM unwind the stack, as SIGINT does: Python's default would leave the function behind."""
-
-    def exit_now(*_: object) -> None:
-        raise SystemExit(_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, exit_now)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -12,6 +12,7 @@ from typing import IO, TypeVar
 
 from quickthaw.snapshot.errors import FunctionExitedError
 from quickthaw.snapshot.host.invocation import Invocation
+from quickthaw.snapshot.host.lifeline import Lifeline
 from quickthaw.snapshot.host.runtime_api import RuntimeApi
 
 _BOOTSTRAP = "quickthaw.snapshot.bootstrap"
@@ -35,6 +36,8 @@ class State(Enum):
 class Instance:
     """A function process. Use as a context manager: at the end of it the process is gone.
 
+    It does not outlive this process either, however this one ends.
+
     Units: `spawned_ns` is the monotonic clock just before the process was made.
     """
 
@@ -49,6 +52,7 @@ class Instance:
     ) -> None:
         """Start `python -m bootstrap handler`. `on_output` gets its output line by line, on a thread."""
         self._api = RuntimeApi()
+        self._lifeline = Lifeline()
         command = [sys.executable, "-m", bootstrap, handler]
         environ = {**environ, "AWS_LAMBDA_RUNTIME_API": self._api.address}
         if task_root is not None:
@@ -61,8 +65,10 @@ class Instance:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            pass_fds=(self._lifeline.process_end,),
             process_group=0,  # a terminal's Ctrl-C is for the parent, which ends the function
         )
+        self._lifeline.attach(self._process.pid)
         assert self._process.stdout is not None
         # Two threads: a grandchild may keep the output open long after the process has ended.
         self._reader = threading.Thread(
@@ -119,6 +125,7 @@ class Instance:
         """Kill the process, read the rest of its output, stop serving it."""
         self._process.kill()
         self._watcher.join()
+        self._lifeline.cut()
         self._reader.join(_OUTPUT_WAIT_S)
         self._api.close()
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests import shards
 from tests.contract.fronts import TIMEOUT_S, wait_until
+from tests.processes import is_gone
 
 _COMMAND = [
     sys.executable,
@@ -69,14 +70,6 @@ def _hosting(directory: Path, *arguments: str, environ: Mapping[str, str] | None
             process.kill()
 
 
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
 def test_a_function_of_ones_own_restarted_when_it_dies(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(HELLO)
     with _hosting(tmp_path, "mine.handle") as host:
@@ -84,7 +77,7 @@ def test_a_function_of_ones_own_restarted_when_it_dies(tmp_path: Path) -> None:
         first = host.line()
         pid = int(host.get())
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: _is_gone(pid))
+        wait_until(lambda: is_gone(pid))
         wait_until(lambda: host.get().isdigit())
         second = host.line()
 
@@ -120,12 +113,18 @@ def test_the_end_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, e
         os.kill(pid, 0)
 
 
-def test_a_host_that_is_killed_takes_its_function_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_busy", [False, True], ids=["idle", "busy"])
+def test_a_host_that_is_killed_takes_its_function_along(tmp_path: Path, is_busy: bool) -> None:
     (tmp_path / "mine.py").write_text(HELLO)
     with _hosting(tmp_path, "mine.handle") as host:
         pid = int(host.line().split()[-1])
+        connection = HTTPConnection(host.url.removeprefix("http://"), timeout=TIMEOUT_S)
+        if is_busy:
+            connection.request("GET", "/sleep")
+            wait_until((tmp_path / "asleep").exists)
         host.process.kill()
-        wait_until(lambda: _is_gone(pid))
+        wait_until(lambda: is_gone(pid))
+        connection.close()
 
 
 def test_what_does_not_start_says_so(tmp_path: Path) -> None:

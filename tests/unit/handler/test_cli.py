@@ -14,6 +14,8 @@ import pytest
 from quickthaw.handler import cli
 from quickthaw.handler.printer import FOR_TERMINALS
 from tests import models, shards
+from tests.contract.fronts import wait_until
+from tests.processes import is_gone
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +180,14 @@ def test_a_reader_that_goes_away_is_no_error(tiny: Path) -> None:
     assert (process.returncode, errors) == (141, "")
 
 
-def test_an_interrupt_ends_the_function_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "exit_code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
+    ids=["Ctrl-C", "SIGTERM", "SIGKILL"],
+)
+def test_the_end_of_the_command_is_the_functions_too(
+    tmp_path: Path, number: signal.Signals, exit_code: int
+) -> None:
     (tmp_path / "function.py").write_text(
         "import os, time\nfrom pathlib import Path\n"
         "def handle(event, context):\n    Path('pid').write_text(f'{os.getpid()}.')\n    time.sleep(60)\n"
@@ -193,12 +202,11 @@ def test_an_interrupt_ends_the_function_too(tmp_path: Path) -> None:
         [sys.executable, "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
     pid = _wait_for_text(tmp_path / "pid")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=30)
 
-    assert (process.returncode, errors) == (130, "")
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.rstrip(".")), 0)
+    assert (process.returncode, errors) == (exit_code, "")
+    wait_until(lambda: is_gone(int(pid.rstrip("."))))
 
 
 def _wait_for_text(path: Path, timeout_s: float = 30.0) -> str:
