@@ -92,11 +92,12 @@ class Session:
         """Check the prompts now, compute the answer as it is iterated.
 
         `max_tokens` beyond the room that a prompt leaves is cut to it.
-        Raises: RequestError, ChatTemplateError; while iterating, ShardError. BusyError while another answer
-        is neither finished nor closed.
+        Raises: RequestError, ChatTemplateError; now or while iterating, ShardError. BusyError while another
+        answer is neither finished nor closed.
         """
         if self._is_busy():
             raise BusyError("another request is being answered: this function answers one at a time")
+        self._shards.check_unchanged()  # the tokenizer's tables are read before any layer is asked for
         with self._shards.spans.timed("tokenise"):
             prompts = self._prompts.read(request)
         self._check(request)

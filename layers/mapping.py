@@ -53,25 +53,8 @@ class FileMapping:
             ) from exc
 
     def check_unchanged(self) -> None:
-        """One system call: is the file at this path still the one that was mapped, and whole?
-
-        Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError.
-        """
-        try:
-            found = FileIdentity.of(os.stat(self.path))
-        except OSError as exc:
-            raise missing(self.path, exc) from exc
-        if found == self.identity:
-            return
-        if found.size_bytes != self.identity.size_bytes:
-            raise truncated(self.path, self.identity.size_bytes, found.size_bytes)
-        raise ShardReplacedError(
-            "a shard's file changed while it was mapped",
-            where=self.path,
-            expected=self.identity,
-            found=found,
-            advice="restart the function; write a new shard set beside the old one, never over it",
-        )
+        """Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError."""
+        check_unchanged(self.path, self.identity)
 
     def resident_bytes(self) -> int | None:
         """How much of the file is in memory, whoever brought it there; None where the kernel does not say.
@@ -120,6 +103,28 @@ def open_regular(path: StrPath, size_bytes: int) -> FileIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def check_unchanged(path: StrPath, identity: FileIdentity) -> None:
+    """One system call: is the file at this path still the one that was mapped, and whole?
+
+    Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError.
+    """
+    try:
+        found = FileIdentity.of(os.stat(path))
+    except OSError as exc:
+        raise missing(path, exc) from exc
+    if found == identity:
+        return
+    if found.size_bytes != identity.size_bytes:
+        raise truncated(path, identity.size_bytes, found.size_bytes)
+    raise ShardReplacedError(
+        "a shard's file changed while it was mapped",
+        where=path,
+        expected=identity,
+        found=found,
+        advice="restart the function; write a new shard set beside the old one, never over it",
+    )
 
 
 def missing(path: StrPath, exc: OSError) -> ShardMissingError:

@@ -18,7 +18,7 @@ from quickthaw.layers import manifest as manifest_file
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import ShardError, ShardReplacedError
 from quickthaw.layers.manifest import TOKENIZER_FILE_NAME, Manifest, ShardEntry
-from quickthaw.layers.mapping import FileMapping, open_regular
+from quickthaw.layers.mapping import FileIdentity, FileMapping, check_unchanged, open_regular
 from quickthaw.layers.spans import Spans
 from quickthaw.layers.verification import Verifier
 
@@ -161,6 +161,7 @@ class ShardSet:
         self._directory = directory
         self._verifier = verifier
         self._shards = [Shard(directory, entry) for entry in manifest.shards]
+        self._tokenizer: tuple[str, FileIdentity] | None = None  # once it was asked for
 
     @classmethod
     def open(cls, path: StrPath, config: LayersConfig) -> ShardSet:
@@ -177,8 +178,21 @@ class ShardSet:
 
     @property
     def embedding(self) -> Shard:
-        """The embedding shard, READY."""
+        """The embedding shard, READY, with the set's other mapped file checked as well.
+
+        Raises: ShardError.
+        """
+        self.check_unchanged()
         return self._shards[0]
+
+    def check_unchanged(self) -> None:
+        """A system call for each file that is mapped from the start: the embedding and the tokenizer's tables.
+
+        Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError.
+        """
+        self._shards[0].check_unchanged()
+        if self._tokenizer is not None:
+            check_unchanged(*self._tokenizer)
 
     def layer(self, index: int) -> Shard:
         """The shard of one layer, READY: mapped when first asked for, afterwards checked to be unchanged.
@@ -193,7 +207,7 @@ class ShardSet:
         return shard
 
     def tokenizer_path(self) -> str | None:
-        """The tokenizer's tables, verified as a shard is; None when the checkpoint had no tokenizer.
+        """The tokenizer's tables, verified as a shard is, and watched from here on; None without a tokenizer.
 
         Raises: ShardError.
         """
@@ -202,7 +216,9 @@ class ShardSet:
             return None
         path = os.path.join(self._directory, TOKENIZER_FILE_NAME)
         with open_regular(path, entry["size_bytes"]) as file:
+            identity = FileIdentity.of(os.fstat(file.fileno()))
             self._verifier.check(file, path, entry["sha256"])
+        self._tokenizer = path, identity
         return path
 
     def resident_bytes(self) -> int | None:
@@ -215,6 +231,7 @@ class ShardSet:
         """Lets go of every shard."""
         for shard in self._shards:
             shard.close()
+        self._tokenizer = None
         self.bytes_mapped = 0
 
     def _load(self, shard: Shard) -> None:

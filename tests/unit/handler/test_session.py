@@ -7,10 +7,10 @@ import pytest
 from quickthaw.handler.errors import BusyError, ContextLengthError, FieldError
 from quickthaw.handler.generation import Generation, Piece
 from quickthaw.layers.arrays import Logits
-from quickthaw.layers.errors import ChatRefusedError, ShardMissingError
+from quickthaw.layers.errors import ChatRefusedError, ShardMissingError, ShardReplacedError
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.sampler import Sampling
-from tests.unit.handler.fakes import EOS, session
+from tests.unit.handler.fakes import EOS, Shards, session
 
 
 def answer(script: str | list[int], **fields: object) -> list[Piece]:
@@ -246,3 +246,12 @@ def test_an_echo_scores_each_token_of_the_prompt() -> None:
 def test_a_bias_for_what_is_no_token_is_refused() -> None:
     with pytest.raises(FieldError, match=r"logit_bias\.257: expected a token id from 0 to 256, found 257"):
         session()[0].generate(Generation(1, ["?"], sampling=Sampling(logit_bias=((257, 1.0),))))
+
+
+def test_tables_that_changed_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(shards: Shards) -> None:
+        raise ShardReplacedError("changed", where=shards.manifest.name)
+
+    monkeypatch.setattr(Shards, "check_unchanged", fail)
+    with pytest.raises(ShardReplacedError):
+        session()[0].generate(Generation(1, ["?"]))

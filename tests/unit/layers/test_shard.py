@@ -196,6 +196,31 @@ def test_a_ready_layer_notices_replacement(shard_set: Path) -> None:
         opened.layer(1)
 
 
+def test_the_embedding_is_looked_at_each_time(shard_set: Path) -> None:
+    path = shard_set / "embedding.safetensors"
+    opened = open_set(shard_set)
+    path.write_bytes(path.read_bytes())
+
+    with pytest.raises(ShardReplacedError, match="embedding"):
+        _ = opened.embedding
+
+    opened = open_set(shard_set)
+    os.truncate(path, 4096)
+    with pytest.raises(ShardTruncatedError, match="embedding"):
+        _ = opened.embedding
+
+
+def test_the_tokenizer_is_looked_at_with_the_embedding(tmp_path: Path) -> None:
+    opened = open_set(shards.make_chat(tmp_path))
+    path = Path(opened.tokenizer_path() or "")
+    assert opened.embedding.state is ShardState.READY
+    path.write_bytes(path.read_bytes())
+
+    for use in (lambda: opened.embedding, opened.check_unchanged):
+        with pytest.raises(ShardReplacedError, match=r"tokenizer\.bin"):
+            use()
+
+
 def test_a_set_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestError):
         open_set(tmp_path)
