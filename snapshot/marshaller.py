@@ -23,10 +23,11 @@ class Marshaller(LambdaMarshaller):  # type: ignore[misc]
             return super().marshal_response(response)  # type: ignore[no-any-return]
         # Here, not above: orjson costs 1.4 ms (6 where dataclasses are not imported yet), which the first
         # token of a streamed answer need not wait for.
-        import orjson
-
         try:
+            import orjson
+
             return orjson.dumps(response), "application/json"
-        except orjson.JSONEncodeError:
-            # Decimal, wide integers, keys that are not strings: the stock encoder's answer, or its error.
+        except Exception:
+            # Decimal, wide integers, keys that are not strings: the stock encoder's answer, or its error. And
+            # a user's own orjson.py, which is found first, may be anything.
             return super().marshal_response(response)  # type: ignore[no-any-return]

@@ -53,7 +53,9 @@ class Instance:
         """Start `python -m bootstrap handler`. `on_output` gets its output line by line, on a thread."""
         self._api = RuntimeApi()
         self._lifeline = Lifeline()
-        command = [sys.executable, "-m", bootstrap, handler]
+        # Ours says itself when the working directory may be searched; AWS's relies on Python's doing it.
+        flags = ["-P"] if bootstrap == _BOOTSTRAP else []
+        command = [sys.executable, *flags, "-m", bootstrap, handler]
         environ = {**environ, "AWS_LAMBDA_RUNTIME_API": self._api.address}
         if task_root is not None:
             environ["LAMBDA_TASK_ROOT"] = task_root

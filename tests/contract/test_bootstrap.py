@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Any handler on the real awslambdaric, through the Runtime API: our bootstrap and the stock one."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from quickthaw.snapshot.errors import (
     FunctionTimeoutError,
 )
 from quickthaw.snapshot.host.instance import Instance
+from tests import shards
+from tests.contract.fronts import OURS
 from tests.contract.functions import TIMEOUT_S, running
 
 BOOTSTRAPS = ["quickthaw.snapshot.bootstrap", "awslambdaric"]
@@ -149,6 +152,33 @@ def handle(event, context):
         answer = function.ask_json({})
 
     assert answer == ["user layers", "user snapshot", "user runtime_client", str(tmp_path / "handler.py")]
+
+
+def test_a_users_orjson_takes_no_answer_away(tmp_path: Path) -> None:
+    (tmp_path / "orjson.py").write_text("raise RuntimeError('none of yours')\n")
+    with running(tmp_path, "def handle(event, context):\n    return event\n") as function:
+        assert function.ask_json({"a": [1]}) == {"a": [1]}
+
+
+def test_our_own_handler_runs_nothing_of_the_working_folder(tmp_path: Path) -> None:
+    installed = {"awslambdaric", "jinja2", "numpy", "orjson", "quickthaw", "runtime_client", "simplejson"}
+    for name in installed | sys.stdlib_module_names:
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py was run')\n")
+    environ = {
+        **os.environ,
+        "QUICKTHAW_SHARDS": str(shards.make(tmp_path / "model")),
+        "QUICKTHAW_CACHE": str(tmp_path / "cache"),
+    }
+    output: list[str] = []
+    with Instance(OURS, environ, output.append, task_root=str(tmp_path)) as instance:
+        instance.wait_ready(TIMEOUT_S)
+        for event in ({"prompt": [1], "max_tokens": 2}, {"prompt": [1], "max_tokens": 2, "stream": True}):
+            answer = b"".join(chunk.data for chunk in instance.invoke(json.dumps(event).encode(), TIMEOUT_S))
+            assert b'"finish_reason":"length"' in answer
+        assert b"[DONE]" in answer
+
+    lines = [json.loads(line)["quickthaw"] for line in output if line.strip()]
+    assert lines[:2] == ["request", "start"]
 
 
 def test_the_handlers_blas_keeps_to_one_thread_unless_told_otherwise(tmp_path: Path) -> None:
