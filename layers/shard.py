@@ -186,7 +186,7 @@ class ShardSet:
         return self._shards[0]
 
     def check_unchanged(self) -> None:
-        """A system call for each file that is mapped from the start: the embedding and the tokenizer's tables.
+        """A system call for each file that is mapped from the start: the embedding, the tokenizer's tables.
 
         Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError.
         """

@@ -6,6 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +24,8 @@ from quickthaw.layers.errors import CheckpointError, ManifestError, OutputExists
 from quickthaw.layers.manifest import MATRIX_DTYPES, Manifest
 from quickthaw.layers.progress import Progress, Quiet
 from quickthaw.layers.text import chat, tokenizer_source
+
+_OUR_FILES = re.compile(r"embedding\.safetensors|layer-\d{3,}\.safetensors|tokenizer\.bin")
 
 
 class SplitReport(NamedTuple):
@@ -51,10 +55,12 @@ def split(
         raise SplitError("unknown dtype", expected=" or ".join(MATRIX_DTYPES), found=repr(dtype))
     progress = Quiet() if progress is None else progress
     name = _model_name(source)
+    staging = Staging(out)
     if (found := _existing(out, name, dtype, force)) is not None:
+        _tidy(staging)
         return SplitReport(out, found, was_whole=True)
     checkpoint = open_source(source)
-    with Staging(out) as staging:
+    with staging:
         # Once more, under the lock: another split may have finished in between.
         if (found := _existing(out, name, dtype, force)) is not None:
             return SplitReport(out, found, was_whole=True)
@@ -65,6 +71,13 @@ def split(
             progress.finish()
         staging.commit()
     return SplitReport(out, written, was_whole=False)
+
+
+def _tidy(staging: Staging) -> None:
+    """Removes what a killed split left, unless one is at work, or nothing may be written here."""
+    if staging.has_leftovers():
+        with suppress(SplitError), staging:
+            pass
 
 
 def open_source(source: str) -> Source:
@@ -93,7 +106,7 @@ def _existing(out: Path, name: str, dtype: str, force: bool) -> Manifest | None:
     """
     if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
         return None
-    if not (out / manifest.FILE_NAME).is_file():
+    if not _is_ours(out):
         raise OutputExistsError(
             "output exists and is no shard set",
             where=out,
@@ -117,6 +130,13 @@ def _existing(out: Path, name: str, dtype: str, force: bool) -> Manifest | None:
             advice="use --force to replace it",
         )
     return found
+
+
+def _is_ours(out: Path) -> bool:
+    """Whether this is a shard set, or what is left of one that lost its manifest."""
+    if (out / manifest.FILE_NAME).is_file():
+        return True
+    return out.is_dir() and all(_OUR_FILES.fullmatch(path.name) and path.is_file() for path in out.iterdir())
 
 
 def _has_size(path: Path, size_bytes: int) -> bool:

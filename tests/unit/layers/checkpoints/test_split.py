@@ -172,6 +172,39 @@ def test_a_damaged_set_needs_force(source: str, out: Path) -> None:
     assert check_all(out, Verify.ALWAYS) == []
 
 
+def test_a_set_that_lost_its_manifest_needs_force(source: str, out: Path) -> None:
+    split(source, out)
+    (out / "manifest.json").unlink()
+
+    with pytest.raises(OutputExistsError, match="damaged"):
+        split(source, out)
+    split(source, out, force=True)
+    assert check_all(out, Verify.ALWAYS) == []
+
+    (out / "manifest.json").unlink()
+    (out / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputExistsError, match="no shard set"):
+        split(source, out, force=True)
+    assert (out / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_split_with_nothing_to_do_removes_what_a_killed_one_left(source: str, out: Path) -> None:
+    split(source, out)
+    for suffix in ("partial", "replaced"):
+        out.with_name(f".set.{suffix}").mkdir()
+        (out.with_name(f".set.{suffix}") / "layer-000.safetensors").touch()
+
+    assert split(source, out).was_whole
+    assert names(out) == ["set"]
+
+
+def test_a_split_with_nothing_to_do_leaves_one_that_is_at_work(source: str, out: Path) -> None:
+    split(source, out)
+    with Staging(out) as staging:
+        assert split(source, out).was_whole
+        assert staging.directory.exists()
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_what_is_no_shard_set_is_never_replaced(source: str, out: Path, force: bool) -> None:
     out.mkdir()

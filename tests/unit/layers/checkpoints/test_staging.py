@@ -4,6 +4,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +118,49 @@ def test_what_was_replaced_by_a_dead_writer_is_removed(out: Path) -> None:
     with Staging(out):
         assert (out / "file").read_text() == "new"
 
+    assert names(out) == ["set"]
+
+
+def test_who_has_committed_leaves_the_next_writer_alone(out: Path) -> None:
+    write_whole(out, "old")
+    first = Staging(out)
+    with first:
+        (first.directory / "file").write_text("first")
+        first.commit()
+        with pytest.raises(SplitRunningError), Staging(out):
+            pass
+    with Staging(out) as second:
+        (second.directory / "file").write_text("second")
+        second.commit()
+
+    assert (out / "file").read_text() == "second"
+    assert names(out) == ["set"]
+
+
+_WRITERS = """
+import sys
+from pathlib import Path
+from quickthaw.layers.checkpoints.staging import Staging
+from quickthaw.layers.errors import SplitRunningError
+
+n_commits = 0
+while n_commits < 100:
+    try:
+        with Staging(Path(sys.argv[1])) as staging:
+            for name in ("a", "b", "c"):
+                (staging.directory / name).touch()
+            staging.commit()
+        n_commits += 1
+    except SplitRunningError:
+        pass
+"""
+
+
+def test_many_writers_at_once_leave_a_whole_directory(out: Path) -> None:
+    writers = [subprocess.Popen([sys.executable, "-c", _WRITERS, str(out)]) for _ in range(3)]
+
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert sorted(path.name for path in out.iterdir()) == ["a", "b", "c"]
     assert names(out) == ["set"]
 
 
