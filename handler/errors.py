@@ -214,10 +214,25 @@ def is_expected(exc: BaseException) -> bool:
     return isinstance(exc, HandlerError | layers.LayersError | snapshot.SnapshotError)
 
 
+def is_fault(exc: BaseException) -> bool:
+    """Whether the function is to blame, not the request."""
+    return outcome(exc).status >= 500
+
+
 def error_body(exc: BaseException) -> dict[str, Any]:
     """`exc` in the shape of OpenAI's error objects, without anything that was not meant to be read."""
+    return _body(exc, str(exc) if is_expected(exc) else "the function failed; its log says why")
+
+
+def public_error_body(exc: BaseException) -> dict[str, Any]:
+    """The same for the public: of what is wrong with the function, such as its files, not a word."""
+    if is_expected(exc) and is_fault(exc):
+        return _body(exc, f"the function failed with {type(exc).__name__}; its log says why")
+    return error_body(exc)
+
+
+def _body(exc: BaseException, message: str) -> dict[str, Any]:
     kind = outcome(exc)
-    message = str(exc) if is_expected(exc) else "the function failed; its log says why"
     return {
         "error": {
             "message": message,

@@ -36,7 +36,7 @@ class DirectEvent:
 
     def stream(self, chunks: Iterable[Mapping[str, Any]]) -> StreamedResponse:
         """An answer as it comes."""
-        return StreamedResponse(events(chunks), CONTENT_TYPE)
+        return StreamedResponse(events(chunks, error_body), CONTENT_TYPE)
 
     def error(self, exc: Exception) -> Any:
         """What went wrong, as an answer: Lambda would send a raised exception with its stack trace."""

@@ -14,7 +14,7 @@ from quickthaw.handler import api, direct, events, gc_pauses
 from quickthaw.handler.auth import Guard
 from quickthaw.handler.config import MetricsOutput, Streaming
 from quickthaw.handler.cors import Cors
-from quickthaw.handler.errors import RouteNotFoundError, is_expected
+from quickthaw.handler.errors import RouteNotFoundError, is_expected, is_fault
 from quickthaw.handler.generation import Completion, Piece
 from quickthaw.handler.http_event import HttpEvent
 from quickthaw.handler.request import Request
@@ -70,6 +70,8 @@ class Function:
             record.error = exc
             if not is_expected(exc):
                 _logger.exception("a request failed unexpectedly")
+            elif is_fault(exc):
+                _logger.error("%s: %s", type(exc).__name__, exc)  # not every caller is told
             return wire.error(exc)
         finally:
             afterwards.defer(lambda: self._report(record))

@@ -18,7 +18,7 @@ from binascii import a2b_base64
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from quickthaw.handler.errors import BodyTooLargeError, MalformedRequestError, error_body, outcome
+from quickthaw.handler.errors import BodyTooLargeError, MalformedRequestError, outcome, public_error_body
 from quickthaw.handler.fields import described
 from quickthaw.handler.stream import CONTENT_TYPE, events, to_json
 from quickthaw.snapshot.streaming import StreamedResponse
@@ -68,7 +68,7 @@ class HttpEvent:
     def error(self, exc: Exception) -> Any:
         """What went wrong, with its status."""
         headers = getattr(exc, "headers", {})
-        return self.response(outcome(exc).status, to_json(error_body(exc)), headers=headers)
+        return self.response(outcome(exc).status, to_json(public_error_body(exc)), headers=headers)
 
     def response(
         self,

@@ -13,22 +13,25 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html; `[DONE]`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from quickthaw.handler.errors import error_body
+from quickthaw.handler.errors import public_error_body
 
 CONTENT_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
 
 
-def events(chunks: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+def events(
+    chunks: Iterable[Mapping[str, Any]],
+    describe: Callable[[Exception], Mapping[str, Any]] = public_error_body,
+) -> Iterator[bytes]:
     """An event for each chunk as it comes, then the end; an error becomes an event, and goes on."""
     try:
         for chunk in chunks:
             yield data(chunk)
     except Exception as exc:
-        yield data(error_body(exc))
+        yield data(describe(exc))
         raise
     yield DONE
 

@@ -48,3 +48,11 @@ def test_an_unforeseen_error_keeps_its_words_to_itself() -> None:
     assert body["error"]["message"] == "the function failed; its log says why"
     assert body["error"]["type"] == "server_error"
     assert errors.outcome(KeyError("secret")).status == 500
+
+
+@pytest.mark.parametrize("kind", errors.OUTCOMES)
+def test_the_public_reads_the_message_of_a_refusal_alone(kind: type[Exception]) -> None:
+    error = kind.__new__(kind)
+    error.args = ("/srv/x",)
+    is_quoted = "/srv/x" in errors.public_error_body(error)["error"]["message"]
+    assert is_quoted == (errors.OUTCOMES[kind].status < 500)

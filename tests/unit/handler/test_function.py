@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -121,6 +122,27 @@ def test_an_error_after_the_first_token_ends_the_stream_with_an_event() -> None:
     assert json.loads(next(stream).removeprefix(b"data: "))["error"]["message"] == "no file"
     with pytest.raises(ShardMissingError):
         next(stream)
+
+
+@pytest.mark.usefixtures("can_stream")
+def test_the_public_is_told_no_path_and_the_log_is(caplog: pytest.LogCaptureFixture) -> None:
+    error = ShardMissingError("no file", where="/srv/x")
+    told = "the function failed with ShardMissingError; its log says why"
+
+    status, body = ask_http({"prompt": "?"}, script=[error])
+    assert (status, body["error"]["message"]) == (503, told)
+    assert "ShardMissingError: no file: /srv/x" in caplog.text
+
+    _prelude, _token, event, *rest = _until_it_fails(
+        ask(http_event('{"prompt": "?", "stream": true}'), [65, error])
+    )
+    assert json.loads(event.removeprefix(b"data: "))["error"]["message"] == told
+    assert rest == []
+
+
+def _until_it_fails(stream: StreamedResponse) -> Iterator[bytes]:
+    with suppress(ShardMissingError):
+        yield from stream
 
 
 def test_an_unforeseen_error_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
