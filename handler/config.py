@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -189,9 +189,17 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     known = {variable.name for table in TABLES for variable in table}
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in known:
-            allowed = ", ".join(sorted(known))
             # Without its value: that may be a key, under a name that was misspelt.
-            raise ConfigurationError(f"unknown variable {name}: allowed are {allowed}")
+            raise ConfigurationError(f"unknown variable {name}: {_advice(name, known)}")
+
+
+def _advice(name: str, known: Collection[str]) -> str:
+    from difflib import get_close_matches  # a start that succeeds does not need it
+
+    allowed = f"allowed are {', '.join(sorted(known))}"
+    endings = [each.removeprefix(PREFIX) for each in known]  # the beginning is alike in all
+    close = get_close_matches(name.removeprefix(PREFIX), endings, n=1)
+    return f"did you mean {PREFIX}{close[0]}? {allowed}" if close else allowed
 
 
 def _require_opentelemetry() -> None:

@@ -83,7 +83,10 @@ class FieldError(RequestError):
 
 
 class UnknownFieldError(FieldError):
-    """Nothing is called so."""
+    """Nothing is called so; `expected` lists what there is."""
+
+    def __str__(self) -> str:
+        return f"{self.field}: unknown field; fields are {self.expected}"
 
 
 class UnsupportedFieldError(FieldError):

@@ -51,10 +51,12 @@ class Fields:
 
     def __init__(self, document: Mapping[str, Any], path: str = "") -> None:
         self._left = dict(document)
+        self._read: list[str] = []  # the names that were asked for
         self._path = path  # where the object lies in the request: "messages[0]."
 
     def take(self, name: str) -> Any:
         """The raw value; None when absent."""
+        self._read.append(name)
         return self._left.pop(name, None)
 
     def integer(self, name: str, low: int, high: int | None = None) -> int | None:
@@ -145,7 +147,7 @@ class Fields:
         """Refuse what is left, unless it is such an option at such a value."""
         for name, value in self._left.items():
             if name not in NEUTRAL:
-                raise UnknownFieldError(self.path(name), "no such field", described(value))
+                raise UnknownFieldError(self.path(name), ", ".join(self._read), described(value))
         self.refuse(*self._left)
 
     def _child(self, name: str, value: object) -> Fields:

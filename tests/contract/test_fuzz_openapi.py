@@ -30,9 +30,9 @@ OPERATIONS = [
 BEYOND_THE_DESCRIPTION = {
     "context_length_exceeded": lambda _error: True,
     "invalid_value": lambda error: error["param"] in ("top_logprobs", "prompt")
-    or "logit_bias" in error["param"],
+    or "logit_bias" in error["param"]
+    or error["message"].endswith("found both"),  # of max_tokens and max_completion_tokens
     "unsupported_parameter": lambda error: error["param"] == "best_of",
-    "unknown_parameter": lambda error: error["param"] == "max_tokens",  # beside max_completion_tokens
     "model_not_found": lambda _error: True,
 }
 FLOAT_FOR_INTEGER = re.compile(r"expected (an integer|a token id)\b.*, found [-0-9.e+]+ \(a number\)")

@@ -68,7 +68,8 @@ def test_bad_requests_name_the_field(body: dict[str, object], param: str, code: 
 def test_both_names_for_the_length_are_one_too_many() -> None:
     messages = [{"role": "user", "content": "?"}]
     body = {"messages": messages, "max_tokens": 1, "max_completion_tokens": 1}
-    assert ask_http(body, "/v1/chat/completions")[1]["error"]["param"] == "max_tokens"
+    error = ask_http(body, "/v1/chat/completions")[1]["error"]
+    assert error["message"] == "max_tokens: expected either max_tokens or max_completion_tokens, found both"
 
 
 def test_what_the_chat_template_refuses_is_the_callers_mistake() -> None:

@@ -58,8 +58,10 @@ def test_a_key_shows_nowhere() -> None:
 
 
 def test_an_unknown_variable_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"QUICKTHAW_SHARD: allowed are .*QUICKTHAW_SHARDS"):
+    with pytest.raises(ConfigurationError, match=r"QUICKTHAW_SHARD: did you mean QUICKTHAW_SHARDS\? "):
         HandlerConfig.from_env({"QUICKTHAW_SHARD": "x"})
+    with pytest.raises(ConfigurationError, match=r"QUICKTHAW_X: allowed are .*QUICKTHAW_SHARDS"):
+        HandlerConfig.from_env({"QUICKTHAW_X": "x"})
 
 
 @pytest.mark.parametrize(

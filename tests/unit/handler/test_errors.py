@@ -53,6 +53,6 @@ def test_an_unforeseen_error_keeps_its_words_to_itself() -> None:
 @pytest.mark.parametrize("kind", errors.OUTCOMES)
 def test_the_public_reads_the_message_of_a_refusal_alone(kind: type[Exception]) -> None:
     error = kind.__new__(kind)
-    error.args = ("/srv/x",)
+    error.args, error.field, error.expected = ("/srv/x",), "", "/srv/x"  # type: ignore[attr-defined]
     is_quoted = "/srv/x" in errors.public_error_body(error)["error"]["message"]
     assert is_quoted == (errors.OUTCOMES[kind].status < 500)

@@ -155,9 +155,11 @@ def test_a_bias_has_its_limits() -> None:
 
 
 def test_an_unknown_field_is_refused_by_name() -> None:
-    with pytest.raises(UnknownFieldError, match="max_token: expected no such field, found 7"):
+    with pytest.raises(UnknownFieldError, match=r"max_token: unknown field; fields are .*max_tokens, "):
         request(max_token=7)
-    with pytest.raises(UnknownFieldError, match=r"stream_options\.x"):
+    with pytest.raises(
+        UnknownFieldError, match=r"stream_options\.x: unknown field; fields are include_usage$"
+    ):
         request(stream_options={"x": 1})
 
 
