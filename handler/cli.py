@@ -54,9 +54,12 @@ def _message(exc: Exception) -> str:
 
 
 def _environ(arguments: argparse.Namespace) -> dict[str, str]:
-    """The function's environment: ours, and the shard set that was asked for."""
+    """The function's environment: ours, and the shard set that was asked for. Raises: ManifestError."""
     if arguments.shards is None:
         return dict(os.environ)
+    from quickthaw.handler.shard_path import check_is_shard_set
+
+    check_is_shard_set(arguments.shards)
     return {**os.environ, "QUICKTHAW_SHARDS": str(arguments.shards.resolve())}
 
 
@@ -165,11 +168,13 @@ def _shard(arguments: argparse.Namespace) -> int:
 def _inspect(arguments: argparse.Namespace) -> int:
     from quickthaw.handler.errors import outcome
     from quickthaw.handler.inspection import describe_shards
+    from quickthaw.handler.shard_path import check_is_shard_set
     from quickthaw.layers import manifest
     from quickthaw.layers.config import Verify
     from quickthaw.layers.inspection import check_all
     from quickthaw.layers.progress import for_terminal
 
+    check_is_shard_set(arguments.shards)
     print(describe_shards(manifest.read(arguments.shards)), flush=True)
     verify = Verify.ALWAYS if arguments.verify else Verify.NEVER
     errors = check_all(arguments.shards, verify, for_terminal("verify") if arguments.verify else None)

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUICKTHAW_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def _shards_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUICKTHAW_SHARDS", str(tmp_path / "absent"))
 
 
 def _invoke(shards: Path, *arguments: str) -> int:
@@ -66,6 +73,23 @@ def test_an_event_from_a_file(tiny: Path, tmp_path: Path, capfd: pytest.CaptureF
     assert len(json.loads(capfd.readouterr().out)["token_ids"]) == 2
 
 
+def test_an_event_from_standard_input(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b'{"prompt": [1, 2], "max_tokens": 3}')))
+
+    assert _invoke(tiny, "--event", "-", "--json") == 0
+
+    assert len(json.loads(capfd.readouterr().out)["token_ids"]) == 3
+
+
+def test_the_version_is_the_packages(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+
+    assert capfd.readouterr().out == f"quickthaw {version('quickthaw')}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -87,17 +111,38 @@ def test_a_bad_request_is_one_line(
     assert captured.err.count("\n") == 1
 
 
-def test_shards_that_are_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert _invoke(tmp_path / "absent", "--prompt-ids", "1") == 69
+@pytest.mark.parametrize("command", [["inspect"], ["invoke", "--prompt-ids", "1", "--shards"]])
+def test_a_path_that_is_no_shard_set(
+    tmp_path: Path, command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*command, str(tmp_path / "absent")]) == 65
+    assert capfd.readouterr().err == (
+        f"quickthaw: no shard set: {tmp_path}/absent/manifest.json: found No such file or directory; "
+        "name a directory made by `quickthaw shard`\n"
+    )
+
+    (tmp_path / "config.json").touch()
+    (tmp_path / "model.gguf").touch()
+    for checkpoint in (tmp_path, tmp_path / "model.gguf"):
+        assert cli.main([*command, str(checkpoint)]) == 65
+        assert capfd.readouterr().err == (
+            f"quickthaw: this is a checkpoint: {checkpoint}; "
+            f"split it first with `quickthaw shard {checkpoint} OUT`\n"
+        )
+
+
+@pytest.mark.usefixtures("_shards_are_absent")
+def test_the_environments_shards_are_not_there(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["invoke", "--prompt-ids", "1"]) == 69
 
     errors = capfd.readouterr().err
     assert errors.startswith("quickthaw: ManifestError: cannot read the manifest")
     assert errors.count("\n") == 1
 
 
-def test_debug_shows_what_the_function_logged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--debug", "invoke", "--shards", str(tmp_path / "absent"), "--prompt-ids", "1"]
-    assert cli.main(arguments) == 69
+@pytest.mark.usefixtures("_shards_are_absent")
+def test_debug_shows_what_the_function_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--debug", "invoke", "--prompt-ids", "1"]) == 69
 
     assert "[ERROR] ManifestError" in capfd.readouterr().err
 
