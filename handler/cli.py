@@ -9,12 +9,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from quickthaw.handler.command_line import make_parser
-from quickthaw.handler.printer import Printer
-from quickthaw.handler.termination import ended_by_sigterm
+from quickthaw.handler.command.command_line import make_parser
+from quickthaw.handler.command.printer import Printer
+from quickthaw.handler.command.termination import ended_by_sigterm
 
 if TYPE_CHECKING:
-    from quickthaw.handler.invoke import ColdStart
+    from quickthaw.handler.command.invoke import ColdStart
 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
@@ -57,7 +57,7 @@ def _environ(arguments: argparse.Namespace) -> dict[str, str]:
     """The function's environment: ours, and the shard set that was asked for. Raises: ManifestError."""
     if arguments.shards is None:
         return dict(os.environ)
-    from quickthaw.handler.shard_path import check_is_shard_set
+    from quickthaw.handler.command.shard_path import check_is_shard_set
 
     check_is_shard_set(arguments.shards)
     return {**os.environ, "QUICKTHAW_SHARDS": str(arguments.shards.resolve())}
@@ -70,13 +70,13 @@ def _invoke(arguments: argparse.Namespace) -> int:
     if arguments.stream:
         print(file=output, flush=True)
     if arguments.trace is not None:
-        from quickthaw.handler.trace import trace_document
+        from quickthaw.handler.command.trace import trace_document
 
         arguments.trace.write_text(json.dumps(trace_document(start)))
     if arguments.json:
         print(json.dumps(start.to_json()))
         return 0
-    from quickthaw.handler.table import format_start
+    from quickthaw.handler.command.table import format_start
 
     if not arguments.stream:
         token_ids = ",".join(map(str, start.answer.token_ids))  # all there is where a model has no tokenizer
@@ -91,7 +91,7 @@ def _run(event: object, arguments: argparse.Namespace, on_text: Callable[[str], 
     A function that reports its error has also logged it, with a stack: that is left out. One that just
     ended has said why in its log, if anywhere.
     """
-    from quickthaw.handler.invoke import is_own_line, run_cold_start
+    from quickthaw.handler.command.invoke import is_own_line, run_cold_start
     from quickthaw.snapshot.errors import FunctionExitedError
 
     show = Printer(sys.stderr).take
@@ -129,8 +129,8 @@ def _ignore(text: str) -> None:
 
 
 def _host(arguments: argparse.Namespace) -> int:
-    from quickthaw.handler.hosting import serve
-    from quickthaw.handler.invoke import HANDLER
+    from quickthaw.handler.command.hosting import serve
+    from quickthaw.handler.command.invoke import HANDLER
 
     say, log = Printer(sys.stdout), Printer(sys.stderr)
     handler = arguments.handler or HANDLER
@@ -166,9 +166,9 @@ def _shard(arguments: argparse.Namespace) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.command.inspection import describe_shards
+    from quickthaw.handler.command.shard_path import check_is_shard_set
     from quickthaw.handler.errors import outcome
-    from quickthaw.handler.inspection import describe_shards
-    from quickthaw.handler.shard_path import check_is_shard_set
     from quickthaw.layers import manifest
     from quickthaw.layers.config import Verify
     from quickthaw.layers.inspection import check_all

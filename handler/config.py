@@ -9,8 +9,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from quickthaw.handler import values
-from quickthaw.handler.auth import ApiKeys
 from quickthaw.handler.errors import ConfigurationError
+from quickthaw.handler.http.auth import ApiKeys
 from quickthaw.layers import config as layers
 from quickthaw.layers.config import LayersConfig, Variable, read_variables
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quickthaw.handler.errors import MalformedRequestError, error_body
-from quickthaw.handler.http_event import (
+from quickthaw.handler.http.http_event import (
     HttpEvent,
     LoadBalancerEvent,
     Payload1Event,

@@ -10,13 +10,14 @@ from itertools import chain
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quickthaw.handler import api, direct, events, gc_pauses
-from quickthaw.handler.auth import Guard
+from quickthaw.handler import direct, events, gc_pauses
 from quickthaw.handler.config import MetricsOutput, Streaming
-from quickthaw.handler.cors import Cors
 from quickthaw.handler.errors import RouteNotFoundError, is_expected, is_fault
 from quickthaw.handler.generation import Completion, Piece
-from quickthaw.handler.http_event import HttpEvent
+from quickthaw.handler.http import api
+from quickthaw.handler.http.auth import Guard
+from quickthaw.handler.http.cors import Cors
+from quickthaw.handler.http.http_event import HttpEvent
 from quickthaw.handler.request import Request
 from quickthaw.handler.request_record import RequestRecord
 from quickthaw.handler.session import Session

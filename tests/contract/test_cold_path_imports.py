@@ -69,7 +69,8 @@ def test_a_first_answer_imports_nothing_heavy(
 def test_the_command_that_waits_imports_no_numpy(tmp_path: Path) -> None:
     source = """
 import sys
-import quickthaw.handler.cli, quickthaw.handler.invoke, quickthaw.handler.table, quickthaw.handler.trace
+import quickthaw.handler.cli
+from quickthaw.handler.command import invoke, table, trace
 
 def handle(event, context):
     return sorted(sys.modules)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from quickthaw.handler import cli
-from quickthaw.handler.printer import FOR_TERMINALS
+from quickthaw.handler.command.printer import FOR_TERMINALS
 from tests import models, shards
 from tests.contract.fronts import wait_until
 from tests.processes import is_gone
@@ -239,7 +239,8 @@ def test_the_end_of_the_command_is_the_functions_too(
     )
     command = (
         "import functools, sys\n"
-        "from quickthaw.handler import cli, invoke\n"
+        "from quickthaw.handler import cli\n"
+        "from quickthaw.handler.command import invoke\n"
         "invoke.run_cold_start = functools.partial(invoke.run_cold_start, handler='function.handle')\n"
         "sys.exit(cli.main(['invoke', '--prompt', 'x']))\n"
     )

@@ -14,7 +14,7 @@ from quickthaw.handler.errors import (
     MethodNotAllowedError,
 )
 from quickthaw.handler.events import DirectEvent, parse
-from quickthaw.handler.http_event import HttpEvent
+from quickthaw.handler.http.http_event import HttpEvent
 
 EVENTS = Path(__file__).parents[2] / "events"
 

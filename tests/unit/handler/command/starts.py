@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cold start that nobody had to wait for."""
 
-from quickthaw.handler.answer import Answer
-from quickthaw.handler.invoke import ColdStart
+from quickthaw.handler.command.answer import Answer
+from quickthaw.handler.command.invoke import ColdStart
 from quickthaw.handler.timeline import Phase
 
 MS = 1_000_000

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quickthaw.handler.invoke import ColdStart, run_cold_start
+from quickthaw.handler.command.invoke import ColdStart, run_cold_start
 from quickthaw.snapshot.errors import FunctionError, FunctionExitedError, FunctionInitError
-from tests.unit.handler import starts
+from tests.unit.handler.command import starts
 
 TIMEOUT_S = 30.0
 FUNCTION = """

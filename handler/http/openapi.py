@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quickthaw.handler.openapi_schemas import reference, schemas
+from quickthaw.handler.http.openapi_schemas import reference, schemas
 
 if TYPE_CHECKING:
     from quickthaw.handler.session import Session

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from quickthaw.handler.invoke import ColdStart
+from quickthaw.handler.command.invoke import ColdStart
 from quickthaw.handler.timeline import Phase
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quickthaw.handler.answer import Answer, read_messages
+from quickthaw.handler.command.answer import Answer, read_messages
 from quickthaw.snapshot.errors import FunctionError
 
 SSE = (

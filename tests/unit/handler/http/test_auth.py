@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from quickthaw.handler import auth
-from quickthaw.handler.auth import ApiKeys, Guard
 from quickthaw.handler.errors import ApiKeysError, AuthenticationError
+from quickthaw.handler.http import auth
+from quickthaw.handler.http.auth import ApiKeys, Guard
 
 
 def is_let_in(guard: Guard, authorization: str | None) -> bool:

@@ -6,7 +6,7 @@ Source: the Trace Event Format (complete events "X" and metadata "M"; times in m
 
 from collections.abc import Iterable, Iterator
 
-from quickthaw.handler.invoke import ColdStart
+from quickthaw.handler.command.invoke import ColdStart
 from quickthaw.handler.timeline import Phase
 
 _PARENT, _FUNCTION = 1, 2

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from quickthaw.handler.table import format_table
+from quickthaw.handler.command.table import format_table
 from quickthaw.layers.manifest import Manifest
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from quickthaw.handler.cors import Cors
+from quickthaw.handler.http.cors import Cors
 
 METHODS = ("POST",)
 

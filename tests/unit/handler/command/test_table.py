@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables, as they look."""
 
-from quickthaw.handler.table import format_start, format_table
-from tests.unit.handler import starts
+from quickthaw.handler.command.table import format_start, format_table
+from tests.unit.handler.command import starts
 
 
 def test_where_the_time_of_a_start_went() -> None:

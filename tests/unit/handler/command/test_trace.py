@@ -5,8 +5,8 @@ import json
 from itertools import combinations
 from typing import Any
 
-from quickthaw.handler.trace import trace_document
-from tests.unit.handler import starts
+from quickthaw.handler.command.trace import trace_document
+from tests.unit.handler.command import starts
 
 
 def _events() -> list[dict[str, Any]]:

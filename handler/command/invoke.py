@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
-from quickthaw.handler.answer import Answer, read_messages
+from quickthaw.handler.command.answer import Answer, read_messages
 from quickthaw.handler.timeline import Phase
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.invocation import Chunk

@@ -24,10 +24,10 @@ from quickthaw.handler.errors import (
     UnsupportedFieldError,
 )
 from quickthaw.handler.fields import Fields, described
+from quickthaw.handler.http.shapes import ChatShape, CompletionShape, Json
 from quickthaw.handler.questions import read_messages, read_prompts
 from quickthaw.handler.request import Defaults, Request, read
 from quickthaw.handler.session import Session
-from quickthaw.handler.shapes import ChatShape, CompletionShape, Json
 
 _TEMPERATURE = 1.0  # OpenAI's default, and their limits
 _CHOICES_LIMIT = 128
@@ -115,7 +115,7 @@ def _health(session: Session, _path: str) -> Json:
 
 
 def _openapi(session: Session, _path: str) -> Json:
-    from quickthaw.handler.openapi import document  # only who asks for it waits for it
+    from quickthaw.handler.http.openapi import document  # only who asks for it waits for it
 
     return document(session)
 

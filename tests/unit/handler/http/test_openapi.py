@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quickthaw.handler import api
 from quickthaw.handler.fields import NEUTRAL, Fields
-from quickthaw.handler.openapi import document
+from quickthaw.handler.http import api
+from quickthaw.handler.http.openapi import document
 from tests.unit.handler.fakes import session
 
 
