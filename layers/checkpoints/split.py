@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,26 +12,28 @@ from typing import Any, NamedTuple
 from quickthaw.layers import manifest
 from quickthaw.layers.architecture import ModelConfig, embedding_tensors, layer_tensors
 from quickthaw.layers.checkpoints import shard_file, smollm2
+from quickthaw.layers.checkpoints.fingerprint import fingerprint
 from quickthaw.layers.checkpoints.gguf_source import open_gguf
 from quickthaw.layers.checkpoints.hugging_face_source import open_checkpoint
+from quickthaw.layers.checkpoints.output import Wanted, existing
 from quickthaw.layers.checkpoints.shard_file import NewTensor
 from quickthaw.layers.checkpoints.source import ShardParts, Source
 from quickthaw.layers.checkpoints.staging import Staging
 from quickthaw.layers.config import LayersConfig
-from quickthaw.layers.errors import CheckpointError, ManifestError, OutputExistsError, SplitError
-from quickthaw.layers.manifest import MATRIX_DTYPES, Manifest
+from quickthaw.layers.errors import CheckpointError, SplitError
+from quickthaw.layers.manifest import Manifest
 from quickthaw.layers.progress import Progress, Quiet
+from quickthaw.layers.shard_entry import ITEM_BYTES, MATRIX_DTYPES
 from quickthaw.layers.text import chat, tokenizer_source
-
-_OUR_FILES = re.compile(r"embedding\.safetensors|layer-\d{3,}\.safetensors|tokenizer\.bin")
 
 
 class SplitReport(NamedTuple):
-    """What a split did: the shard set now in `out`, and whether it was there already."""
+    """What a split did: the shard set now in `out`, whether it was there already, and what to know of it."""
 
     out: Path
     manifest: Manifest
     was_whole: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -47,30 +47,30 @@ def split(
     """Makes `out` the shard set of `source`: a Hugging Face directory, a GGUF file, or the word smollm2.
 
     Atomic: killed at any moment, `out` is as it was before, absent, or whole. A whole shard set of the same
-    model and dtype is left alone unless `force`.
+    checkpoint and dtype is left alone unless `force`.
 
     Raises: CheckpointError, UnsupportedModelError, UnsupportedTokenizerError, SplitError.
     """
     if dtype not in MATRIX_DTYPES:
         raise SplitError("unknown dtype", expected=" or ".join(MATRIX_DTYPES), found=repr(dtype))
     progress = Quiet() if progress is None else progress
-    name = _model_name(source)
+    wanted = _wanted(source, dtype)
     staging = Staging(out)
-    if (found := _existing(out, name, dtype, force)) is not None:
+    if (found := existing(out, wanted, force)) is not None:
         _tidy(staging)
         return SplitReport(out, found, was_whole=True)
     checkpoint = open_source(source)
     with staging:
         # Once more, under the lock: another split may have finished in between.
-        if (found := _existing(out, name, dtype, force)) is not None:
+        if (found := existing(out, wanted, force)) is not None:
             return SplitReport(out, found, was_whole=True)
         try:
             progress.start(_size_bytes(checkpoint.model, dtype))
-            written = _write(checkpoint, name, staging.directory, dtype, progress)
+            written = _write(checkpoint, wanted, staging.directory, progress)
         finally:
             progress.finish()
         staging.commit()
-    return SplitReport(out, written, was_whole=False)
+    return SplitReport(out, written, was_whole=False, notes=checkpoint.notes)
 
 
 def _tidy(staging: Staging) -> None:
@@ -94,70 +94,34 @@ def open_source(source: str) -> Source:
     )
 
 
-def _model_name(source: str) -> str:
-    """What the model is called: by its directory or file, which people name as its publisher does."""
-    return smollm2.NAME if source == smollm2.WORD else Path(source).resolve().name.removesuffix(".gguf")
+def _wanted(source: str, dtype: str) -> Wanted:
+    """What a split of `source` makes, named as its directory or file: people name these as publishers do.
 
-
-def _existing(out: Path, name: str, dtype: str, force: bool) -> Manifest | None:
-    """The whole shard set that is in `out` already; None when it must be written.
-
-    Raises: OutputExistsError when what is there must not be replaced.
+    Raises: CheckpointError.
     """
-    if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
-        return None
-    if not _is_ours(out):
-        raise OutputExistsError(
-            "output exists and is no shard set",
-            where=out,
-            advice="choose another directory, or remove it yourself",
-        )
-    if force:
-        return None
-    try:
-        found = manifest.read(out)
-    except ManifestError as exc:
-        raise OutputExistsError(
-            "output holds a damaged shard set", where=out, found=str(exc), advice="use --force to replace it"
-        ) from exc
-    is_whole = all(_has_size(out / shard.file, shard.size_bytes) for shard in found.shards)
-    if not is_whole or (found.name, found.dtype) != (name, dtype):
-        raise OutputExistsError(
-            "output holds another shard set" if is_whole else "output holds a damaged shard set",
-            where=out,
-            expected=f"{name} in {dtype}, every shard of its size",
-            found=f"{found.name} in {found.dtype}" if is_whole else "shards that are absent or cut short",
-            advice="use --force to replace it",
-        )
-    return found
-
-
-def _is_ours(out: Path) -> bool:
-    """Whether this is a shard set, or what is left of one that lost its manifest."""
-    if (out / manifest.FILE_NAME).is_file():
-        return True
-    return out.is_dir() and all(_OUR_FILES.fullmatch(path.name) and path.is_file() for path in out.iterdir())
-
-
-def _has_size(path: Path, size_bytes: int) -> bool:
-    return path.is_file() and path.stat().st_size == size_bytes
+    if source == smollm2.WORD:
+        return Wanted(smollm2.NAME, smollm2.SHA256, dtype)  # known without the file being here
+    path = Path(source)
+    return Wanted(path.resolve().name.removesuffix(".gguf"), fingerprint(path), dtype)
 
 
 def _size_bytes(model: ModelConfig, dtype: str) -> int:
     """About how much will be written; biases that the model may lack count for nothing beside matrices."""
-    item_bytes = manifest.ITEM_BYTES[MATRIX_DTYPES[dtype]]
+    item_bytes = ITEM_BYTES[MATRIX_DTYPES[dtype]]
     matrices = [fused.shape for fused in embedding_tensors(model).values() if fused.n_columns]
     matrices += [fused.shape for fused in layer_tensors(model).values() if fused.n_columns] * model.n_layers
     return sum(rows * columns for rows, columns in matrices) * item_bytes
 
 
-def _write(checkpoint: Source, name: str, directory: Path, dtype: str, progress: Progress) -> Manifest:
+def _write(checkpoint: Source, wanted: Wanted, directory: Path, progress: Progress) -> Manifest:
     # First, because a tokenizer that is refused should be refused before gigabytes are written.
     tokenizer = _write_tokenizer(checkpoint, directory)
     try:
         shards = tuple(
             shard_file.write(
-                directory / manifest.shard_file_name(index), _new_tensors(parts, dtype), progress.advance
+                directory / manifest.shard_file_name(index),
+                _new_tensors(parts, wanted.dtype),
+                progress.advance,
             )
             for index, parts in enumerate(checkpoint.shards)
         )
@@ -166,17 +130,16 @@ def _write(checkpoint: Source, name: str, directory: Path, dtype: str, progress:
             "a weight is too large for bf16", found=str(exc), advice="split with --dtype f32"
         ) from exc
     written = Manifest(
-        name=name,
+        name=wanted.name,
+        source=wanted.source,
         model=checkpoint.model,
-        dtype=dtype,
+        dtype=wanted.dtype,
         tokenizer=tokenizer,
         chat_template=_chat_template(checkpoint),
         eos_token_ids=checkpoint.eos_token_ids,
         shards=shards,
     )
-    _write_synced(
-        directory / manifest.FILE_NAME, json.dumps(written.to_json(), separators=(",", ":")).encode()
-    )
+    _write_synced(directory / manifest.FILE_NAME, manifest.encode(written.to_json()))
     return written
 
 

@@ -57,8 +57,8 @@ def write_random(out: Path, model: ModelConfig) -> Path:
         shards.append(
             shard_file.write(path, [_random(*item) for item in table.items()], lambda _n_bytes: None)
         )
-    written = Manifest("7B-shaped, random", model, "bf16", None, None, (), tuple(shards))
-    (out / manifest.FILE_NAME).write_text(json.dumps(written.to_json()))
+    written = Manifest("7B-shaped, random", "", model, "bf16", None, None, (), tuple(shards))
+    (out / manifest.FILE_NAME).write_bytes(manifest.encode(written.to_json()))
     return out
 
 

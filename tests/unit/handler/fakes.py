@@ -89,7 +89,7 @@ class ScriptedEngine:
 class Shards:
     def __init__(self, chat_template: str | None, name: str) -> None:
         template = None if chat_template is None else {"source": chat_template, "program": None}
-        self.manifest = Manifest(name, MODEL, "f32", None, template, (EOS,), ())
+        self.manifest = Manifest(name, "", MODEL, "f32", None, template, (EOS,), ())
         self.spans = Spans()
         with self.spans.timed("embedding"):
             self.bytes_mapped = 2

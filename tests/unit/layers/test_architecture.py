@@ -12,6 +12,8 @@ from quickthaw.layers.architecture import (
     layer_tensors,
     required_layer_tensors,
 )
+from quickthaw.layers.errors import ManifestError
+from quickthaw.layers.record import Record
 
 MODEL = ModelConfig(
     family="llama",
@@ -38,7 +40,8 @@ MODEL = ModelConfig(
 def test_a_model_survives_json(rope: Rope) -> None:
     model = MODEL._replace(rope=rope)
 
-    assert ModelConfig.from_json(json.loads(json.dumps(model.to_json()))) == model
+    record = Record(json.loads(json.dumps(model.to_json())), "manifest.json", ManifestError)
+    assert ModelConfig.from_json(record) == model
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,8 @@ def test_a_model_survives_json(rope: Rope) -> None:
         ("family", "gpt2"),
         ("vocab_size", 0),
         ("hidden_size", 2**31),
+        ("hidden_size", 33),
+        ("ffn_size", 97),
         ("n_layers", True),
         ("n_kv_heads", 3),
         ("head_dim", 7),
@@ -54,6 +59,13 @@ def test_a_model_survives_json(rope: Rope) -> None:
         ("norm_eps", float("nan")),
         ("windows", (None,)),
         ("windows", (None, 0)),
+        ("windows", (None, 2**31)),
+        ("windows", (None, 16.0)),
+        ("bos_token_id", "1"),
+        ("eos_token_ids", (100,)),
+        ("eos_token_ids", (-1,)),
+        ("eos_token_ids", ("2",)),
+        ("eos_token_ids", (True,)),
         ("rope", Rope(0.0)),
         ("rope", Rope(1e4, "yarn")),
         ("rope", Rope(1e4, "linear", float("inf"))),
@@ -66,6 +78,14 @@ def test_a_model_survives_json(rope: Rope) -> None:
 def test_an_impossible_model_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=field):
         MODEL._replace(**{field: value}).checked()
+
+
+def test_two_values_of_a_head_have_no_dynamic_rope() -> None:
+    rope = Rope(1e4, "dynamic", 2.0, original_positions=32)
+    assert MODEL._replace(rope=rope).checked()
+
+    with pytest.raises(ValueError, match="rope kind is dynamic"):
+        MODEL._replace(rope=rope, head_dim=2).checked()
 
 
 def test_a_tied_head_is_no_tensor() -> None:

@@ -165,7 +165,7 @@ def test_a_damaged_header_is_refused_without_verification(shard_set: Path, offse
 
 
 def test_a_layer_of_another_model_is_refused_without_verification(shard_set: Path, tmp_path: Path) -> None:
-    config = models.config("llama", intermediate_size=97)
+    config = models.config("llama", intermediate_size=98)
     source = models.write_checkpoint(tmp_path / "other", config, models.tensors(config))
     other = shards.split_into(source, tmp_path / "others")
     target = shard_set / "layer-001.safetensors"
@@ -228,14 +228,7 @@ def test_a_set_without_a_manifest_is_refused(tmp_path: Path) -> None:
 
 def test_the_tokenizer_is_verified_like_a_shard(shard_set: Path) -> None:
     assert open_set(shard_set).tokenizer_path() is None
-    path = shard_set / "tokenizer.bin"
-    path.write_bytes(b"tables")
-    shards.edit_manifest(
-        shard_set,
-        lambda record: record.update(
-            tokenizer={"file": "tokenizer.bin", "size_bytes": 6, "sha256": shards.sha256(path)}
-        ),
-    )
+    path = shards.add_tokenizer(shard_set, b"tables")
 
     assert open_set(shard_set).tokenizer_path() == str(path)
     shards.flip_bit(path)

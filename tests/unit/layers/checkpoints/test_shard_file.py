@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from quickthaw.layers.checkpoints.shard_file import NewTensor, write
-from quickthaw.layers.manifest import TensorEntry
+from quickthaw.layers.shard_entry import TensorEntry
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "shard.safetensors"
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors import safe_open
 
 from quickthaw.layers import manifest
-from quickthaw.layers.checkpoints import bfloat16
+from quickthaw.layers.checkpoints import bfloat16, smollm2
 from quickthaw.layers.checkpoints.source import TILE_BYTES
 from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.checkpoints.staging import Staging
@@ -127,7 +127,7 @@ def test_a_second_split_does_nothing_and_says_so(source: str, out: Path) -> None
 
     again = split(source, out)
 
-    assert again == (out, first.manifest, True)
+    assert again == (out, first.manifest, True, ())
     assert {path: FileIdentity.of(path.stat()) for path in out.iterdir()} == before
 
 
@@ -154,6 +154,36 @@ def test_another_model_needs_force(source: str, out: Path) -> None:
 
     with pytest.raises(OutputExistsError, match=r"expected another in bf16.*found \S+ in bf16; use --force"):
         split(str(other), out)
+
+
+def test_another_model_of_the_same_name_needs_force(source: str, out: Path) -> None:
+    split(source, out)
+    models.write_checkpoint(Path(source), CONFIG, models.tensors(CONFIG, seed=1))
+
+    with pytest.raises(OutputExistsError, match=r"found source in bf16 of another checkpoint; use --force"):
+        split(source, out)
+    assert not split(source, out, force=True).was_whole
+    assert split(source, out).was_whole
+
+
+def test_a_set_without_its_tokenizer_needs_force(out: Path, tmp_path: Path) -> None:
+    shards.make_chat(tmp_path).rename(out)
+    assert split(str(tmp_path / "tiny"), out, dtype="f32").was_whole
+    (out / "tokenizer.bin").unlink()
+
+    with pytest.raises(OutputExistsError, match="damaged"):
+        split(str(tmp_path / "tiny"), out, dtype="f32")
+
+
+def test_smollm2_is_known_without_being_there(
+    source: str, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split(source, out)
+    change = {"name": smollm2.NAME, "source": smollm2.SHA256}
+    shards.edit_manifest(out, lambda record: record["model"].update(change))
+    monkeypatch.setattr(smollm2, "locate", None)  # would look for it, and download it
+
+    assert split("smollm2", out).was_whole
 
 
 def test_a_damaged_set_needs_force(source: str, out: Path) -> None:
