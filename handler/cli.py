@@ -162,6 +162,8 @@ def _shard(arguments: argparse.Namespace) -> int:
         f"{report.out} {verb} {manifest.name} in {manifest.dtype}: "
         f"{len(manifest.shards)} shards, {report.size_bytes:,} bytes"
     )
+    for note in report.notes:
+        print(f"quickthaw: {note}", file=sys.stderr)
     return 0
 
 

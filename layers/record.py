@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -32,9 +32,25 @@ class Record:
         """Whether the field is there and not null."""
         return self._values.get(key) is not None
 
+    def get(self, key: str) -> Any:
+        """The field as it is, of whatever type; None when it is not there."""
+        return self._values.get(key)
+
+    def is_list(self, key: str) -> bool:
+        """Whether the field is a list."""
+        return type(self._values.get(key)) is list
+
     def __iter__(self) -> Iterator[str]:
         """The names of the fields."""
         return iter(self._values)
+
+    def empty(self) -> Record:
+        """A record of the same place without fields."""
+        return Record({}, self._where, self._error, self._name)
+
+    def over(self, defaults: Mapping[str, Any]) -> Record:
+        """This record, with defaults for fields that are not there; null is there."""
+        return Record({**defaults, **self._values}, self._where, self._error, self._name)
 
     def exactly(self, keys: AbstractSet[str]) -> Record:
         """This record. Raises: `error` naming what it lacks, or what it has beyond `keys`."""

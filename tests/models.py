@@ -14,6 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quickthaw.layers.architecture import ModelConfig
+from quickthaw.layers.checkpoints.hugging_face_config import from_hugging_face
+from quickthaw.layers.errors import CheckpointError
+from quickthaw.layers.record import Record
+
 Array = npt.NDArray[np.float32]
 Tensors = dict[str, Array]
 
@@ -87,6 +92,11 @@ def config(name: str, **changes: Any) -> dict[str, Any]:
     special = CONFIGS[name]
     architectures = [_ARCHITECTURES[special["model_type"]]]
     return {"architectures": architectures, **_SIZES, **special, **changes}
+
+
+def model_config(config: Mapping[str, Any]) -> ModelConfig:
+    """The model that a config.json describes."""
+    return from_hugging_face(Record(dict(config), "config.json", CheckpointError))
 
 
 def tensors(config: Mapping[str, Any], seed: int = 0) -> Tensors:

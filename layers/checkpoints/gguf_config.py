@@ -11,9 +11,12 @@ from typing import Any
 
 from quickthaw.layers.architecture import ModelConfig, Rope
 from quickthaw.layers.errors import UnsupportedModelError
+from quickthaw.layers.record import Record
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")  # Mistral is written as llama
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+
+_LAYER_LIMIT = 10_000  # a hundred times as many as any model has; each takes memory before it is looked for
 
 _COMPUTED = frozenset(
     (
@@ -50,11 +53,11 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
 
 
 def from_gguf(
-    metadata: Mapping[str, Any], tensor_names: frozenset[str], rope_factors: tuple[float, ...] | None = None
+    metadata: Record, tensor_names: frozenset[str], rope_factors: tuple[float, ...] | None = None
 ) -> ModelConfig:
     """The model that a GGUF file's metadata describes; `rope_factors` is its `rope_freqs.weight`.
 
-    Raises: UnsupportedModelError naming what is not computed.
+    Raises: UnsupportedModelError naming what is not computed, CheckpointError naming what is malformed.
     """
     architecture = metadata.get("general.architecture")
     if architecture not in ARCHITECTURES:
@@ -64,86 +67,105 @@ def from_gguf(
             found=repr(architecture),
         )
     prefix = f"{architecture}."
-    values = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
-    _refuse_unknown(prefix, values)
-    n_layers = _count(values, prefix, "block_count")
-    hidden_size = _count(values, prefix, "embedding_length")
-    n_heads = _count(values, prefix, "attention.head_count")
-    head_dim = values.get("attention.key_length", hidden_size // max(n_heads, 1))
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if values.get(key, head_dim) != head_dim:
-            raise UnsupportedModelError(
-                f"unsupported {prefix}{key}", expected=f"the head size {head_dim}", found=values[key]
-            )
-    vocabulary = metadata.get("tokenizer.ggml.tokens", ())
+    _refuse_unknown(prefix, metadata)
+    n_layers = _count(metadata, f"{prefix}block_count", limit=_LAYER_LIMIT)
+    hidden_size = _count(metadata, f"{prefix}embedding_length")
+    n_heads = _count(metadata, f"{prefix}attention.head_count")
+    head_dim = _head_dim(prefix, metadata, hidden_size // max(n_heads, 1))
+    tokens = "tokenizer.ggml.tokens"
+    n_tokens = len(metadata.items(tokens)) if tokens in metadata else 0
+    bos = "tokenizer.ggml.bos_token_id"
+    model = ModelConfig(
+        family=architecture,
+        vocab_size=_count(metadata, f"{prefix}vocab_size", n_tokens),
+        hidden_size=hidden_size,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        n_kv_heads=_count(metadata, f"{prefix}attention.head_count_kv", n_heads),
+        head_dim=head_dim,
+        ffn_size=_count(metadata, f"{prefix}feed_forward_length"),
+        norm_eps=_number(metadata, f"{prefix}attention.layer_norm_rms_epsilon", 0.0),
+        max_positions=_count(metadata, f"{prefix}context_length"),
+        tied_head="output.weight" not in tensor_names,
+        windows=_windows(architecture, metadata, n_layers),
+        rope=_rope(prefix, metadata, rope_factors),
+        bos_token_id=metadata.integer(bos) if bos in metadata else None,
+        eos_token_ids=_end_token_ids(metadata),
+    )
     try:
-        return ModelConfig(
-            family=architecture,
-            vocab_size=values.get("vocab_size", len(vocabulary)),
-            hidden_size=hidden_size,
-            n_layers=n_layers,
-            n_heads=n_heads,
-            n_kv_heads=_count(values, prefix, "attention.head_count_kv", n_heads),
-            head_dim=head_dim,
-            ffn_size=_count(values, prefix, "feed_forward_length"),
-            norm_eps=float(values.get("attention.layer_norm_rms_epsilon", 0.0)),
-            max_positions=_count(values, prefix, "context_length"),
-            tied_head="output.weight" not in tensor_names,
-            windows=_windows(architecture, values, n_layers),
-            rope=_rope(prefix, values, rope_factors),
-            bos_token_id=metadata.get("tokenizer.ggml.bos_token_id"),
-            eos_token_ids=end_token_ids(metadata),
-        ).checked()
-    except (ValueError, TypeError) as exc:
+        return model.checked()
+    except ValueError as exc:
         raise UnsupportedModelError("GGUF metadata describes an impossible model", found=str(exc)) from exc
 
 
-def end_token_ids(metadata: Mapping[str, Any]) -> tuple[int, ...]:
+def _end_token_ids(metadata: Record) -> tuple[int, ...]:
     """Every token that ends a text or a turn."""
-    found = (metadata.get(f"tokenizer.ggml.{key}") for key in _END_KEYS)
-    return tuple(sorted({token_id for token_id in found if token_id is not None}))
+    keys = [f"tokenizer.ggml.{key}" for key in _END_KEYS]
+    return tuple(sorted({metadata.integer(key) for key in keys if key in metadata}))
 
 
-def _refuse_unknown(prefix: str, values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        if key not in _COMPUTED and value not in _HARMLESS.get(key, ()):
+def _head_dim(prefix: str, metadata: Record, default: int) -> int:
+    head_dim = _count(metadata, f"{prefix}attention.key_length", default)
+    for key in (f"{prefix}attention.value_length", f"{prefix}rope.dimension_count"):
+        if _count(metadata, key, head_dim) != head_dim:
             raise UnsupportedModelError(
-                f"unsupported GGUF metadata {prefix}{key}",
-                expected=" or ".join(map(repr, _HARMLESS.get(key, ("none",)))),
-                found=repr(value)[:80],
+                f"unsupported {key}", expected=f"the head size {head_dim}", found=metadata.get(key)
             )
+    return head_dim
 
 
-def _count(values: Mapping[str, Any], prefix: str, key: str, default: int | None = None) -> int:
-    count = values.get(key, default)
-    if type(count) is not int:
-        # An array gives each layer its own number: a model that is not uniform.
+def _refuse_unknown(prefix: str, metadata: Record) -> None:
+    for name in metadata:
+        key, value = name.removeprefix(prefix), metadata.get(name)
+        if not name.startswith(prefix) or key in _COMPUTED or value in _HARMLESS.get(key, ()):
+            continue
         raise UnsupportedModelError(
-            f"unsupported GGUF metadata {prefix}{key}", expected="one number", found=repr(count)[:80]
+            f"unsupported GGUF metadata {name}",
+            expected=" or ".join(map(repr, _HARMLESS.get(key, ("none",)))),
+            found=repr(value)[:80],
         )
+
+
+def _count(metadata: Record, key: str, default: int | None = None, limit: int = 2**31) -> int:
+    if default is not None and key not in metadata:
+        return default
+    if metadata.is_list(key):
+        raise UnsupportedModelError(
+            f"unsupported GGUF metadata {key}",
+            expected="one number, the same for every layer",
+            found=repr(metadata.get(key))[:80],
+        )
+    count = metadata.integer(key)
+    if count >= limit:
+        raise metadata.unusable(key, f"a number below {limit}")
     return count
 
 
-def _windows(architecture: str, values: Mapping[str, Any], n_layers: int) -> tuple[int | None, ...]:
-    window = values.get("attention.sliding_window") or None
+def _number(metadata: Record, key: str, default: float) -> float:
+    return metadata.number(key) if key in metadata else default
+
+
+def _windows(architecture: str, metadata: Record, n_layers: int) -> tuple[int | None, ...]:
+    key = f"{architecture}.attention.sliding_window"
+    window = _count(metadata, key, 0) or None
     if window is not None and architecture != "llama":
         raise UnsupportedModelError(
-            f"unsupported GGUF metadata {architecture}.attention.sliding_window",
+            f"unsupported GGUF metadata {key}",
             expected="none, because it does not say which layers have the window",
             found=window,
         )
     return (window,) * n_layers
 
 
-def _rope(prefix: str, values: Mapping[str, Any], factors: tuple[float, ...] | None) -> Rope:
-    theta = float(values.get("rope.freq_base", 10_000.0))
-    kind = values.get("rope.scaling.type", "linear" if "rope.scale_linear" in values else "none")
-    factor = float(values.get("rope.scaling.factor", values.get("rope.scale_linear", 1.0)))
+def _rope(prefix: str, metadata: Record, factors: tuple[float, ...] | None) -> Rope:
+    theta = _number(metadata, f"{prefix}rope.freq_base", 10_000.0)
+    old_key, type_key = f"{prefix}rope.scale_linear", f"{prefix}rope.scaling.type"
+    old_factor = _number(metadata, old_key, 1.0)
+    factor = _number(metadata, f"{prefix}rope.scaling.factor", old_factor)
+    kind = metadata.text(type_key) if type_key in metadata else "linear" if old_key in metadata else "none"
     if kind not in ("none", "linear"):
         raise UnsupportedModelError(
-            f"unsupported GGUF metadata {prefix}rope.scaling.type",
-            expected="none or linear",
-            found=repr(kind),
+            f"unsupported GGUF metadata {type_key}", expected="none or linear", found=repr(kind)
         )
     is_scaled = kind == "linear" and factor not in (0.0, 1.0)
     if factors is None:

@@ -87,7 +87,7 @@ class _Cursor:
         metadata = {}
         for _ in range(n_metadata):
             key = self._string()
-            metadata[key] = self._value(*self._unpack("<I"))
+            metadata[key] = self._value(key, *self._unpack("<I"))
         entries = [self._tensor() for _ in range(n_tensors)]
         alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT_BYTES)
         if type(alignment) is not int or alignment <= 0:
@@ -115,19 +115,19 @@ class _Cursor:
         # surrogateescape: a token may be any bytes, and the tokenizer wants them back as they were.
         return self._take(*self._unpack("<Q")).decode("utf-8", "surrogateescape")
 
-    def _value(self, type_id: int) -> Any:
+    def _value(self, key: str, type_id: int) -> Any:
         if type_id == _STRING:
             return self._string()
         if type_id != _ARRAY:
-            return self._scalars(type_id, 1)[0]
+            return self._scalars(key, type_id, 1)[0]
         item_type_id, n_items = self._unpack("<IQ")
         if item_type_id == _STRING:
             return [self._string() for _ in range(n_items)]
-        if item_type_id == _ARRAY:
-            return [self._value(_ARRAY) for _ in range(n_items)]
-        return self._scalars(item_type_id, n_items)
+        return self._scalars(key, item_type_id, n_items)
 
-    def _scalars(self, type_id: int, n_items: int) -> list[Any]:
+    def _scalars(self, key: str, type_id: int, n_items: int) -> list[Any]:
+        if type_id not in _SCALARS:  # an array of arrays, too: nobody writes one
+            raise ValueError(f"{key} has values of the unknown type {type_id}")
         dtype = np.dtype(_SCALARS[type_id])
         values: list[Any] = np.frombuffer(self._take(n_items * dtype.itemsize), dtype).tolist()
         return values

@@ -9,9 +9,7 @@ the rows of q and k for the llama architecture; here that is undone:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +20,9 @@ from quickthaw.layers.checkpoints.gguf_file import GgufFile, GgufTensor
 from quickthaw.layers.checkpoints.shard_file import Tile
 from quickthaw.layers.checkpoints.source import Decode, Names, Source, StoredTensor, arrange
 from quickthaw.layers.errors import CheckpointError, UnsupportedModelError
+from quickthaw.layers.record import Record
 
+_TOKENS, _CHAT_TEMPLATE = "tokenizer.ggml.tokens", "tokenizer.chat_template"
 _ROPE_FACTORS = "rope_freqs.weight"
 _SPECIAL_TOKENS = {
     "bos_token": "bos",
@@ -57,7 +57,8 @@ NAMES = Names(
 def open_gguf(path: Path) -> Source:
     """Raises: CheckpointError, UnsupportedModelError."""
     file = gguf_file.read(path)
-    if file.metadata.get("split.count", 1) > 1:
+    metadata = Record(file.metadata, path, CheckpointError)
+    if "split.count" in metadata and metadata.integer("split.count") > 1:
         raise UnsupportedModelError(
             "GGUF file is one of several parts",
             where=path,
@@ -65,24 +66,25 @@ def open_gguf(path: Path) -> Source:
         )
     stored = {name: _stored(path, file, name, tensor) for name, tensor in file.tensors.items()}
     factors = stored.pop(_ROPE_FACTORS, None)
-    rope_factors = None if factors is None else tuple(np.concatenate(list(factors.tiles())).tolist())
-    model = gguf_config.from_gguf(file.metadata, frozenset(stored), rope_factors)
+    rope_factors = None if factors is None else tuple(np.concatenate(list(factors.tiles()), None).tolist())
+    model = gguf_config.from_gguf(metadata, frozenset(stored), rope_factors)
     if model.family == "llama":
         stored = {name: _uninterleaved(name, tensor, model) for name, tensor in stored.items()}
     return Source(
         model=model,
         eos_token_ids=model.eos_token_ids,
-        tokenizer=file.metadata if "tokenizer.ggml.tokens" in file.metadata else None,
-        chat_template=file.metadata.get("tokenizer.chat_template"),
-        special_tokens=_special_tokens(file.metadata),
+        tokenizer=file.metadata if _TOKENS in metadata else None,
+        chat_template=metadata.text(_CHAT_TEMPLATE) if _CHAT_TEMPLATE in metadata else None,
+        special_tokens=_special_tokens(metadata),
         shards=arrange(model, stored, NAMES, None, path),
     )
 
 
-def _special_tokens(metadata: Mapping[str, Any]) -> dict[str, str]:
-    tokens = metadata.get("tokenizer.ggml.tokens", ())
-    ids = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL_TOKENS.items()}
-    return {name: tokens[index] for name, index in ids.items() if index is not None and index < len(tokens)}
+def _special_tokens(metadata: Record) -> dict[str, str]:
+    tokens = metadata.items(_TOKENS) if _TOKENS in metadata else []
+    keys = {name: f"tokenizer.ggml.{key}_token_id" for name, key in _SPECIAL_TOKENS.items()}
+    ids = {name: metadata.integer(key) for name, key in keys.items() if key in metadata}
+    return {name: str(tokens[index]) for name, index in ids.items() if 0 <= index < len(tokens)}
 
 
 def _stored(path: Path, file: GgufFile, name: str, tensor: GgufTensor) -> StoredTensor:
@@ -105,7 +107,7 @@ def _stored(path: Path, file: GgufFile, name: str, tensor: GgufTensor) -> Stored
             found=file.size_bytes,
             advice="download it again",
         )
-    return StoredTensor(path, tensor.offset_bytes, tensor.shape, row_bytes, decode)
+    return StoredTensor(name, path, tensor.offset_bytes, tensor.shape, row_bytes, decode)
 
 
 def _codec(type_id: int, name: str, path: Path) -> tuple[int, int, Decode]:

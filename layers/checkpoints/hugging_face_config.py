@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from quickthaw.layers.architecture import FAMILIES, ModelConfig
+from quickthaw.layers.checkpoints.hugging_face_generation import token_ids
 from quickthaw.layers.checkpoints.hugging_face_rope import ROPE_KEYS, read_rope
-from quickthaw.layers.errors import CheckpointError, UnsupportedModelError
+from quickthaw.layers.errors import UnsupportedModelError
+from quickthaw.layers.record import Record
 
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -46,6 +48,7 @@ _COMMON_DEFAULTS: Mapping[str, Any] = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": False,
     "hidden_act": "silu",
+    "is_causal": True,
     "max_window_layers": 28,
 }
 
@@ -71,6 +74,7 @@ _COMPUTED = ROPE_KEYS | {
     "use_sliding_window",
     "max_window_layers",
     "layer_types",
+    "is_causal",
 }
 _HARMLESS = frozenset(
     (
@@ -85,78 +89,70 @@ _HARMLESS = frozenset(
         "model_max_length",
     )
 )
+_LAYER_LIMIT = 10_000  # a hundred times as many as any model has; each takes memory before it is looked for
 _SPEAKS_OF_COMPUTATION = re.compile(
-    "act|adapter|alibi|attn|attention|bias|cap|expert|factor|head|layer|lora|mlp|moe|mup|multiplier|norm|position"
+    "act|adapter|alibi|attn|attention|bias|cap|causal|is_encoder|expert|factor|head|layer|lora|mlp|moe|mup|multiplier|norm|position"
     "|prune|quant|residual|rope|rotary|scal|sink|soft|window"
 )
 
 
-def from_hugging_face(config: Mapping[str, Any]) -> ModelConfig:
+def from_hugging_face(config: Record) -> ModelConfig:
     """The model that a config.json describes.
 
-    Raises: UnsupportedModelError naming what is not computed, CheckpointError naming what is absent.
+    Raises: UnsupportedModelError naming what is not computed, CheckpointError naming what is malformed.
     """
     family = _family(config)
-    values = {**_COMMON_DEFAULTS, **_DEFAULTS[family], **config}
+    values = config.over({**_COMMON_DEFAULTS, **_DEFAULTS[family]})
     _refuse_options(family, config, values)
-    n_heads = _required(values, "num_attention_heads")
-    n_layers = _required(values, "num_hidden_layers")
-    hidden_size = _required(values, "hidden_size")
+    n_heads = _count(values, "num_attention_heads")
+    n_layers = _count(values, "num_hidden_layers", _LAYER_LIMIT)
+    hidden_size = _count(values, "hidden_size")
+    max_positions = _count(values, "max_position_embeddings")
+    bos_token_ids = token_ids(values, "bos_token_id")
+    model = ModelConfig(
+        family=family,
+        vocab_size=_count(values, "vocab_size"),
+        hidden_size=hidden_size,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        n_kv_heads=_count(values, "num_key_value_heads") if "num_key_value_heads" in values else n_heads,
+        head_dim=_count(values, "head_dim") if "head_dim" in values else hidden_size // n_heads,
+        ffn_size=_count(values, "intermediate_size"),
+        norm_eps=values.number("rms_norm_eps"),
+        max_positions=max_positions,
+        tied_head=_is_on(values, "tie_word_embeddings"),
+        windows=_windows(family, values, n_layers),
+        rope=read_rope(config, max_positions),
+        bos_token_id=bos_token_ids[0] if bos_token_ids else None,
+        eos_token_ids=token_ids(values, "eos_token_id"),
+    )
     try:
-        return ModelConfig(
-            family=family,
-            vocab_size=_required(values, "vocab_size"),
-            hidden_size=hidden_size,
-            n_layers=n_layers,
-            n_heads=n_heads,
-            n_kv_heads=_or(values.get("num_key_value_heads"), n_heads),
-            head_dim=_or(values.get("head_dim"), hidden_size // n_heads),
-            ffn_size=_required(values, "intermediate_size"),
-            norm_eps=float(values["rms_norm_eps"]),
-            max_positions=values["max_position_embeddings"],
-            tied_head=bool(values["tie_word_embeddings"]),
-            windows=_windows(family, values, n_layers),
-            rope=read_rope(config, values["max_position_embeddings"]),
-            bos_token_id=token_ids(values.get("bos_token_id"))[0]
-            if values.get("bos_token_id") is not None
-            else None,
-            eos_token_ids=token_ids(values.get("eos_token_id")),
-        ).checked()
-    except (ValueError, TypeError, ZeroDivisionError) as exc:
+        return model.checked()
+    except ValueError as exc:
         raise UnsupportedModelError("config.json describes an impossible model", found=str(exc)) from exc
 
 
-def declared_biases(config: Mapping[str, Any]) -> frozenset[str]:
+def declared_biases(config: Record) -> frozenset[str]:
     """The biases that each layer of the model has."""
-    family = config["model_type"]
-    if family == "qwen2":
+    if config.text("model_type") == "qwen2":
         return frozenset(("qkv_bias",))
     biases: set[str] = set()
-    if config.get("attention_bias"):
+    if _is_on(config, "attention_bias"):
         biases |= {"qkv_bias", "attn_out_bias"}
-    if config.get("mlp_bias"):
+    if _is_on(config, "mlp_bias"):
         biases |= {"gate_up_bias", "down_bias"}
     return frozenset(biases)
 
 
-def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    """The ids in a key that holds none, one, or a list."""
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (value,)
+def _is_on(values: Record, key: str) -> bool:
+    return values.flag(key) if key in values else False
 
 
-def _or(value: Any, default: int) -> Any:
-    return default if value is None else value
-
-
-def _required(values: Mapping[str, Any], key: str) -> int:
-    value = values.get(key)
-    if type(value) is not int or value < 1:
-        raise CheckpointError(
-            f"config.json has no usable {key}", expected="a positive number", found=repr(value)
-        )
-    return value
+def _count(values: Record, key: str, limit: int = 2**31) -> int:
+    count = values.integer(key)
+    if not 1 <= count < limit:
+        raise values.unusable(key, f"a number from 1 to {limit - 1}")
+    return count
 
 
 def _refuse(key: str, found: object, expected: str) -> UnsupportedModelError:
@@ -165,7 +161,7 @@ def _refuse(key: str, found: object, expected: str) -> UnsupportedModelError:
     )
 
 
-def _family(config: Mapping[str, Any]) -> str:
+def _family(config: Record) -> str:
     family = config.get("model_type")
     if family not in FAMILIES:
         raise _refuse("model_type", family, f"one of {', '.join(FAMILIES)}")
@@ -175,23 +171,28 @@ def _family(config: Mapping[str, Any]) -> str:
     return str(family)
 
 
-def _refuse_options(family: str, config: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+def _refuse_options(family: str, config: Record, values: Record) -> None:
     if config.get("auto_map"):
-        raise _refuse("auto_map", config["auto_map"], "none: a checkpoint's own code is never run")
-    if values["hidden_act"] != "silu":
-        raise _refuse("hidden_act", values["hidden_act"], "silu")
+        raise _refuse("auto_map", config.get("auto_map"), "none: a checkpoint's own code is never run")
+    if (weights := config.get("transformers_weights")) is not None:
+        raise _refuse("transformers_weights", weights, "none: the weights are model.safetensors or its index")
+    if values.get("hidden_act") != "silu":
+        raise _refuse("hidden_act", values.get("hidden_act"), "silu")
+    # The one key that changes the computation when it is off: then a token sees those after it.
+    if values.get("is_causal") is not True:
+        raise _refuse("is_causal", values.get("is_causal"), "true")
     for key, families in (("attention_bias", ("llama", "qwen3")), ("mlp_bias", ("llama",))):
-        if config.get(key) and family not in families:
-            raise _refuse(key, config[key], f"false for {family}")
-    for key, value in config.items():
-        is_known = key in _COMPUTED or key in _HARMLESS
+        if _is_on(config, key) and family not in families:
+            raise _refuse(key, True, f"false for {family}")
+    for key in config:
+        value, is_known = config.get(key), key in _COMPUTED or key in _HARMLESS
         if not is_known and value not in (None, False, [], {}) and _SPEAKS_OF_COMPUTATION.search(key.lower()):
             raise _refuse(key, value, "none, because it may change the computation")
 
 
-def _windows(family: str, values: Mapping[str, Any], n_layers: int) -> tuple[int | None, ...]:
-    window = values.get("sliding_window")
-    types = values.get("layer_types")
+def _windows(family: str, values: Record, n_layers: int) -> tuple[int | None, ...]:
+    window = _count(values, "sliding_window") if "sliding_window" in values else None
+    types = values.items("layer_types") if "layer_types" in values else None
     if family in ("llama", "mistral"):
         if family == "llama" and window is not None:
             raise _refuse("sliding_window", window, "none for llama")
@@ -199,12 +200,12 @@ def _windows(family: str, values: Mapping[str, Any], n_layers: int) -> tuple[int
         if types is not None and types != expected:
             raise _refuse("layer_types", types, f"{expected[0]} for every layer of this {family} model")
         return (window,) * n_layers
-    if not values.get("use_sliding_window"):
+    if not _is_on(values, "use_sliding_window"):
         window = None
     if types is None:
-        first = values["max_window_layers"]
+        first = values.integer("max_window_layers")
         return tuple(window if index >= first else None for index in range(n_layers))
-    if len(types) != n_layers or not set(types) <= {"full_attention", "sliding_attention"}:
+    if len(types) != n_layers or any(kind not in ("full_attention", "sliding_attention") for kind in types):
         raise _refuse(
             "layer_types", types, f"full_attention or sliding_attention for each of {n_layers} layers"
         )

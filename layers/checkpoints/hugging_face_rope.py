@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from quickthaw.layers.architecture import Rope
 from quickthaw.layers.errors import UnsupportedModelError
+from quickthaw.layers.record import Record
 
 ROPE_KEYS = frozenset(
     (
@@ -31,52 +31,63 @@ _KIND_KEYS: Mapping[str, frozenset[str]] = {
 }
 
 
-def read_rope(config: Mapping[str, Any], max_positions: int) -> Rope:
+def read_rope(config: Record, max_positions: int) -> Rope:
     """The rotary embedding that a config.json describes, read as transformers reads it.
 
-    Raises: UnsupportedModelError naming what is not computed.
+    Raises: UnsupportedModelError naming what is not computed, CheckpointError naming what is malformed.
     """
-    parameters = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
-    theta = parameters.get("rope_theta", config.get("rope_theta", _DEFAULT_THETA))
-    kind = str(parameters.get("rope_type", parameters.get("type", "default")))
-    if kind not in _KIND_KEYS:
-        raise _refuse("rope type", kind, f"one of {', '.join(_KIND_KEYS)}")
-    rotary_share = parameters.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    if rotary_share not in (None, 1.0):
-        raise _refuse("partial_rotary_factor", rotary_share, "1.0")
-    unknown = (
-        {key for key, value in parameters.items() if value is not None} - _COMMON_KEYS - _KIND_KEYS[kind]
-    )
-    # Written by transformers 4 beside a kind that does not read it.
-    unknown -= {"original_max_position_embeddings", "factor"} if kind == "default" else set()
-    if unknown:
-        raise _refuse(f"{kind} rope", ", ".join(sorted(unknown)), "no such keys")
-    missing = {key for key in _KIND_KEYS[kind] if parameters.get(key) is None} - {
-        "original_max_position_embeddings"
-    }
-    if missing:
-        raise _refuse(f"{kind} rope", f"no {', '.join(sorted(missing))}", "these keys")
+    filled = [key for key in ("rope_scaling", "rope_parameters") if config.get(key)]
+    parameters = config.child(filled[0]) if filled else config.empty()
+    kind = _kind(parameters)
+    for place in (parameters, config):
+        if "partial_rotary_factor" in place and place.number("partial_rotary_factor") != 1:
+            raise _refuse("partial_rotary_factor", place.get("partial_rotary_factor"), "1.0")
+    _check_keys(kind, parameters)
     return Rope(
-        theta=float(theta),
+        theta=_theta(parameters, config),
         kind=kind,
-        factor=float(parameters["factor"]) if kind != "default" else 1.0,
-        low_freq_factor=float(parameters["low_freq_factor"]) if kind == "llama3" else 1.0,
-        high_freq_factor=float(parameters["high_freq_factor"]) if kind == "llama3" else 1.0,
+        factor=parameters.number("factor") if kind != "default" else 1.0,
+        low_freq_factor=parameters.number("low_freq_factor") if kind == "llama3" else 1.0,
+        high_freq_factor=parameters.number("high_freq_factor") if kind == "llama3" else 1.0,
         original_positions=_original_positions(kind, parameters, config, max_positions),
     )
 
 
-def _original_positions(
-    kind: str, parameters: Mapping[str, Any], config: Mapping[str, Any], max_positions: int
-) -> int:
+def _kind(parameters: Record) -> str:
+    key = "rope_type" if "rope_type" in parameters else "type"
+    kind = parameters.text(key) if key in parameters else "default"
+    if kind not in _KIND_KEYS:
+        raise _refuse("rope type", kind, f"one of {', '.join(_KIND_KEYS)}")
+    return kind
+
+
+def _check_keys(kind: str, parameters: Record) -> None:
+    found = {key for key in parameters if key in parameters}
+    unknown = found - _COMMON_KEYS - _KIND_KEYS[kind]
+    # Written by transformers 4 beside a kind that does not read it.
+    unknown -= {"original_max_position_embeddings", "factor"} if kind == "default" else set()
+    if unknown:
+        raise _refuse(f"{kind} rope", ", ".join(sorted(unknown)), "no such keys")
+    if missing := _KIND_KEYS[kind] - found - {"original_max_position_embeddings"}:
+        raise _refuse(f"{kind} rope", f"no {', '.join(sorted(missing))}", "these keys")
+
+
+def _theta(parameters: Record, config: Record) -> float:
+    for place in (parameters, config):
+        if "rope_theta" in place:
+            return place.number("rope_theta")
+    return _DEFAULT_THETA
+
+
+def _original_positions(kind: str, parameters: Record, config: Record, max_positions: int) -> int:
     if kind == "dynamic":
         return max_positions
     if kind != "llama3":
         return 0
     # The outer key wins, as in transformers.
     for place in (config, parameters):
-        if (positions := place.get("original_max_position_embeddings")) is not None:
-            return int(positions)
+        if "original_max_position_embeddings" in place:
+            return place.integer("original_max_position_embeddings")
     return max_positions
 
 

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quickthaw.layers.checkpoints.hugging_face_config import declared_biases, from_hugging_face, token_ids
+from quickthaw.layers.checkpoints import json_file
+from quickthaw.layers.checkpoints.hugging_face_config import declared_biases, from_hugging_face
+from quickthaw.layers.checkpoints.hugging_face_generation import end_token_ids, notes
+from quickthaw.layers.checkpoints.hugging_face_text import chat_template, has_tokenizer, special_tokens
 from quickthaw.layers.checkpoints.shard_file import Tile
 from quickthaw.layers.checkpoints.source import Names, Source, StoredTensor, arrange
 from quickthaw.layers.errors import CheckpointError, UnsupportedModelError
@@ -61,65 +64,24 @@ _DECODERS = {"F32": (4, _from_f32), "F16": (2, _from_f16), "BF16": (2, _from_bf1
 
 def open_checkpoint(directory: Path) -> Source:
     """Raises: CheckpointError, UnsupportedModelError."""
-    config = read_json(directory / "config.json")
-    generation_path = directory / "generation_config.json"
-    generation = read_json(generation_path) if generation_path.exists() else {}
+    config = json_file.read(directory / "config.json")
     model = from_hugging_face(config)
+    generation_path = directory / "generation_config.json"
+    # Without that file transformers takes these settings from config.json.
+    generation = json_file.read(generation_path) if generation_path.exists() else config
+    eos_token_ids = end_token_ids(generation, model)
     stored = {name: tensor for name, tensor in _stored(directory).items() if not _DERIVED.fullmatch(name)}
     if model.tied_head and _HEAD in stored:
         _check_tied(stored.pop(_HEAD), stored, directory)
-    eos_token_ids = {*model.eos_token_ids, *token_ids(generation.get("eos_token_id"))}
     return Source(
         model=model,
-        eos_token_ids=tuple(sorted(eos_token_ids)),
-        tokenizer=directory if _has_tokenizer(directory) else None,
-        chat_template=_chat_template(directory),
-        special_tokens=_special_tokens(directory),
+        eos_token_ids=eos_token_ids,
+        tokenizer=directory if has_tokenizer(directory) else None,
+        chat_template=chat_template(directory),
+        special_tokens=special_tokens(directory),
         shards=arrange(model, stored, NAMES, declared_biases(config), directory),
+        notes=tuple(notes(generation, "config.json" if generation is config else generation_path.name)),
     )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a checkpoint. Raises: CheckpointError."""
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as exc:
-        raise CheckpointError("cannot read a checkpoint's file", where=path, found=str(exc)) from exc
-    if not isinstance(record, dict):
-        raise CheckpointError(
-            "cannot read a checkpoint's file",
-            where=path,
-            expected="a JSON object",
-            found=type(record).__name__,
-        )
-    return record
-
-
-def _chat_template(directory: Path) -> str | None:
-    # The file of its own wins, as in transformers.
-    path = directory / "chat_template.jinja"
-    if path.exists():
-        return path.read_text("utf-8")
-    path = directory / "tokenizer_config.json"
-    template = read_json(path).get("chat_template") if path.exists() else None
-    if isinstance(template, list):  # several named ones
-        template = next((entry["template"] for entry in template if entry["name"] == "default"), None)
-    return template
-
-
-def _has_tokenizer(directory: Path) -> bool:
-    return any((directory / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json"))
-
-
-def _special_tokens(directory: Path) -> dict[str, str]:
-    tokens: dict[str, str] = {}
-    for file_name in ("special_tokens_map.json", "tokenizer_config.json"):
-        path = directory / file_name
-        for name, token in (read_json(path) if path.exists() else {}).items():
-            text = token.get("content") if isinstance(token, dict) else token
-            if name.endswith("_token") and isinstance(text, str):
-                tokens[name] = text
-    return tokens
 
 
 def _stored(directory: Path) -> dict[str, StoredTensor]:
@@ -133,17 +95,16 @@ def _stored(directory: Path) -> dict[str, StoredTensor]:
             expected=f"{_WEIGHTS} or {_INDEX}",
             advice="save it with transformers' save_pretrained, which writes safetensors",
         )
-    weight_map = read_json(index_path).get("weight_map")
-    if not isinstance(weight_map, dict):
-        raise CheckpointError("checkpoint's index has no weight_map", where=index_path)
+    weight_map = json_file.read(index_path).child("weight_map")
+    files = {name: weight_map.text(name) for name in weight_map}
     stored: dict[str, StoredTensor] = {}
-    for file_name in sorted(set(map(str, weight_map.values()))):
+    for file_name in sorted(set(files.values())):
         if Path(file_name).name != file_name:
             raise CheckpointError(
                 "checkpoint's index leaves its directory", where=index_path, found=file_name
             )
         stored.update(_file_tensors(directory / file_name))
-    for name, file_name in weight_map.items():
+    for name, file_name in files.items():
         if name not in stored or stored[name].path.name != file_name:
             raise CheckpointError(f"tensor {name} is not where the index says", where=directory / file_name)
     return stored
@@ -178,7 +139,7 @@ def _stored_tensor(path: Path, name: str, entry: dict[str, Any], data_start_byte
     item_bytes, decode = _DECODERS[entry["dtype"]]
     shape = tuple(entry["shape"])
     row_bytes = item_bytes * (shape[-1] if shape else 1)
-    return StoredTensor(path, data_start_bytes + entry["data_offsets"][0], shape, row_bytes, decode)
+    return StoredTensor(name, path, data_start_bytes + entry["data_offsets"][0], shape, row_bytes, decode)
 
 
 def _check_tied(head: StoredTensor, stored: dict[str, StoredTensor], directory: Path) -> None:
@@ -187,7 +148,7 @@ def _check_tied(head: StoredTensor, stored: dict[str, StoredTensor], directory: 
     if embedding is None or embedding.shape != head.shape:
         return  # told as a missing or misshapen embedding
     pairs = zip(head.tiles(), embedding.tiles(), strict=True)
-    if not all(np.array_equal(ours, theirs, equal_nan=True) for ours, theirs in pairs):
+    if not all(np.array_equal(ours, theirs) for ours, theirs in pairs):
         raise UnsupportedModelError(
             f"tensor {_HEAD} differs from the embedding, though tie_word_embeddings is true",
             where=directory,

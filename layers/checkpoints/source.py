@@ -28,6 +28,7 @@ class StoredTensor(NamedTuple):
     Where rows lie in another order than ours, `reorder` puts whole groups of `group_rows` rows right.
     """
 
+    name: str
     path: Path
     offset_bytes: int
     shape: tuple[int, ...]
@@ -39,7 +40,7 @@ class StoredTensor(NamedTuple):
     def tiles(self) -> Iterator[Tile]:
         """The tensor's rows in order, in tiles of about TILE_BYTES; a vector is one tile.
 
-        Raises: CheckpointError when the file ends before the tensor does.
+        Raises: CheckpointError when the file ends before the tensor does, or a value is infinite or NaN.
         """
         n_rows, n_columns = self.shape if len(self.shape) == 2 else (1, self.shape[0])
         groups_per_tile = max(1, TILE_BYTES // (4 * n_columns * self.group_rows))
@@ -49,6 +50,12 @@ class StoredTensor(NamedTuple):
                 n_tile_rows = min(tile_rows, n_rows - first_row)
                 raw = self._read(file, n_tile_rows)
                 tile = self.decode(raw)  # (n_tile_rows, n_columns)
+                if not np.isfinite(tile).all():
+                    raise CheckpointError(
+                        f"tensor {self.name} has values that are infinite or no numbers",
+                        where=self.path,
+                        advice="the checkpoint is damaged, or its training failed",
+                    )
                 tile = tile.reshape(n_tile_rows, n_columns) if len(self.shape) == 2 else tile.reshape(-1)
                 yield tile if self.reorder is None else self.reorder(tile)
 

@@ -203,6 +203,18 @@ def test_shard_and_inspect(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
     assert "layer-000.safetensors" in capfd.readouterr().err
 
 
+def test_shard_says_what_the_checkpoint_asks_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = models.config("llama")
+    source = models.write_checkpoint(tmp_path / "source", config, models.tensors(config))
+    (source / "generation_config.json").write_text('{"repetition_penalty": 1.1}')
+
+    assert cli.main(["shard", str(source), str(tmp_path / "out")]) == 0
+    assert capfd.readouterr().err == (
+        "quickthaw: generation_config.json asks for repetition_penalty 1.1, which is not applied: "
+        "send it with the request\n"
+    )
+
+
 def test_control_characters_do_not_reach_a_terminal() -> None:
     shown = "a\x1b[2J\tb\x07\x9b\n".translate(FOR_TERMINALS)
 

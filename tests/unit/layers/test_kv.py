@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 
-from quickthaw.layers.checkpoints.hugging_face_config import from_hugging_face
 from quickthaw.layers.kv import KeyValueCache
 from tests import models
 
-MODEL = from_hugging_face(models.config("llama"))
+MODEL = models.model_config(models.config("llama"))
 
 
 def test_what_is_stored_survives_growth() -> None:

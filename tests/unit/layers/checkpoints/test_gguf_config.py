@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
-from quickthaw.layers.architecture import Rope
+from quickthaw.layers.architecture import ModelConfig, Rope
 from quickthaw.layers.checkpoints.gguf_config import from_gguf
-from quickthaw.layers.errors import UnsupportedModelError
+from quickthaw.layers.errors import CheckpointError, UnsupportedModelError
+from quickthaw.layers.record import Record
 from tests import gguf_models, models
 
 UNTIED = frozenset(("output.weight",))
+
+
+def read(
+    metadata: dict[str, Any], tensor_names: frozenset[str], factors: tuple[float, ...] | None = None
+) -> ModelConfig:
+    return from_gguf(Record(metadata, "model.gguf", CheckpointError), tensor_names, factors)
 
 
 def metadata(name: str = "llama", **changes: Any) -> dict[str, Any]:
@@ -21,7 +28,7 @@ def metadata(name: str = "llama", **changes: Any) -> dict[str, Any]:
 
 
 def test_sizes_are_read() -> None:
-    model = from_gguf(metadata(), UNTIED)
+    model = read(metadata(), UNTIED)
 
     assert (model.family, model.vocab_size, model.hidden_size, model.ffn_size) == ("llama", 199, 64, 96)
     assert (model.n_layers, model.n_heads, model.n_kv_heads, model.head_dim) == (3, 4, 2, 16)
@@ -31,7 +38,7 @@ def test_sizes_are_read() -> None:
 
 
 def test_a_file_without_a_head_has_a_tied_one() -> None:
-    assert from_gguf(metadata(), frozenset()).tied_head
+    assert read(metadata(), frozenset()).tied_head
 
 
 def test_absent_keys_follow_from_others() -> None:
@@ -39,7 +46,7 @@ def test_absent_keys_follow_from_others() -> None:
     for key in ("vocab_size", "attention.key_length", "attention.value_length", "attention.head_count_kv"):
         del found[f"llama.{key}"]
 
-    model = from_gguf({**found, "tokenizer.ggml.tokens": ["a"] * 7}, UNTIED)
+    model = read({**found, "tokenizer.ggml.tokens": ["a"] * 7}, UNTIED)
 
     assert (model.vocab_size, model.head_dim, model.n_kv_heads) == (7, 16, 4)
 
@@ -47,12 +54,12 @@ def test_absent_keys_follow_from_others() -> None:
 def test_every_token_that_ends_a_turn_ends_a_text() -> None:
     found = {**metadata(), "tokenizer.ggml.eot_token_id": 9, "tokenizer.ggml.eom_token_id": 2}
 
-    assert from_gguf(found, UNTIED).eos_token_ids == (2, 9)
+    assert read(found, UNTIED).eos_token_ids == (2, 9)
 
 
 def test_a_window_is_every_layers() -> None:
-    assert from_gguf(metadata(attention__sliding_window=8), UNTIED).windows == (8,) * 3
-    assert from_gguf(metadata(attention__sliding_window=0), UNTIED).windows == (None,) * 3
+    assert read(metadata(attention__sliding_window=8), UNTIED).windows == (8,) * 3
+    assert read(metadata(attention__sliding_window=0), UNTIED).windows == (None,) * 3
 
 
 @pytest.mark.parametrize(
@@ -65,13 +72,13 @@ def test_a_window_is_every_layers() -> None:
     ],
 )
 def test_rope_scaling_is_read(changes: dict[str, Any], rope: Rope) -> None:
-    assert from_gguf(metadata(**changes), UNTIED).rope == rope
+    assert read(metadata(**changes), UNTIED).rope == rope
 
 
 def test_frequency_factors_are_kept() -> None:
     factors = tuple(float(factor) for factor in range(1, 9))
 
-    assert from_gguf(metadata(), UNTIED, factors).rope == Rope(10000.0, "factors", frequency_factors=factors)
+    assert read(metadata(), UNTIED, factors).rope == Rope(10000.0, "factors", frequency_factors=factors)
 
 
 @pytest.mark.parametrize(
@@ -97,17 +104,37 @@ def test_frequency_factors_are_kept() -> None:
 )
 def test_what_is_not_computed_is_refused_by_name(name: str, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UnsupportedModelError, match=named):
-        from_gguf(metadata(name, **changes), UNTIED)
+        read(metadata(name, **changes), UNTIED)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.block_count", 2**40),
+        ("llama.block_count", "3"),
+        ("llama.vocab_size", 1.0),
+        ("llama.attention.sliding_window", "8"),
+        ("llama.attention.layer_norm_rms_epsilon", [1e-5]),
+        ("llama.rope.freq_base", float("nan")),
+        ("llama.rope.scaling.type", 1),
+        ("tokenizer.ggml.eos_token_id", [2]),
+        ("tokenizer.ggml.bos_token_id", "1"),
+        ("tokenizer.ggml.tokens", 7),
+    ],
+)
+def test_what_is_malformed_is_named_with_its_file(key: str, value: object) -> None:
+    with pytest.raises(CheckpointError, match=rf"^unusable {key}: model\.gguf: expected"):
+        read({**metadata(), key: value}, UNTIED)
 
 
 @pytest.mark.parametrize("architecture", ["gemma2", "mamba", None])
 def test_another_architecture_is_refused_with_what_is_supported(architecture: str | None) -> None:
     with pytest.raises(UnsupportedModelError, match=f"llama, qwen2, qwen3, found {architecture!r}"):
-        from_gguf({"general.architecture": architecture}, UNTIED)
+        read({"general.architecture": architecture}, UNTIED)
 
 
 def test_scaling_and_factors_together_are_refused() -> None:
     found = metadata(rope__scaling__type="linear", rope__scaling__factor=4.0)
 
     with pytest.raises(UnsupportedModelError, match="rope_freqs"):
-        from_gguf(found, UNTIED, (1.0,) * 8)
+        read(found, UNTIED, (1.0,) * 8)

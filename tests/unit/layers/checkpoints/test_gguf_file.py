@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from pathlib import Path
 
 import gguf
@@ -123,3 +124,13 @@ def test_bytes_that_are_no_text_survive(tmp_path: Path) -> None:
     (token,) = gguf_file.read(path).metadata["tokenizer.ggml.tokens"]
 
     assert token.encode("utf-8", "surrogateescape") == b"\xff\xfe"
+
+
+def test_arrays_of_arrays_are_refused_however_deep(tmp_path: Path) -> None:
+    path = tmp_path / "nested.gguf"
+    array_of_one_array = struct.pack("<IQ", 9, 1)
+    front = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 3) + b"key" + struct.pack("<I", 9)
+    path.write_bytes(front + array_of_one_array * 5000)
+
+    with pytest.raises(CheckpointError, match=r"nested\.gguf: found key has values of the unknown type 9"):
+        gguf_file.read(path)

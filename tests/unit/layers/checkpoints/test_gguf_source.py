@@ -199,3 +199,14 @@ def test_a_file_that_ends_in_its_data_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match=r"ends before tensor blk\.2\."):
         open_gguf(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"split.count": "2"}, {"tokenizer.chat_template": 5}, {"tokenizer.ggml.padding_token_id": "0"}],
+)
+def test_malformed_metadata_is_named_with_its_file(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (key,) = changes
+
+    with pytest.raises(CheckpointError, match=rf"^unusable {key}: .*bad\.gguf: expected"):
+        open_gguf(write(tmp_path / "bad.gguf", **changes))

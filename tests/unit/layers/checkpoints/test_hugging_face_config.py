@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from quickthaw.layers.architecture import Rope
-from quickthaw.layers.checkpoints.hugging_face_config import declared_biases, from_hugging_face
+from quickthaw.layers.checkpoints.hugging_face_config import declared_biases
 from quickthaw.layers.errors import CheckpointError, UnsupportedModelError
+from quickthaw.layers.record import Record
 from tests import models
 
 
 @pytest.mark.parametrize("name", models.CONFIGS)
 def test_every_supported_option_is_read(name: str) -> None:
-    model = from_hugging_face(models.config(name))
+    model = models.model_config(models.config(name))
 
     assert model.family == name.partition("-")[0]
     assert (model.hidden_size, model.n_layers, model.ffn_size, model.eos_token_ids) == (64, 3, 96, (2,))
@@ -31,7 +32,7 @@ def test_absent_keys_mean_what_transformers_assumes() -> None:
         del config[key]
     config["num_attention_heads"] = 8
 
-    model = from_hugging_face(config)
+    model = models.model_config(config)
 
     assert model.windows == (4096,) * 3
     assert (model.n_kv_heads, model.max_positions, model.norm_eps, model.eos_token_ids) == (
@@ -47,7 +48,7 @@ def test_qwen3_assumes_its_own_head_size() -> None:
     config = models.config("qwen3")
     del config["head_dim"]
 
-    assert from_hugging_face(config).head_dim == 128
+    assert models.model_config(config).head_dim == 128
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_rope_is_read_in_both_spellings(changes: dict[str, Any], rope: Rope) -> 
     config = models.config("llama")
     del config["rope_theta"]
 
-    assert from_hugging_face(config | changes).rope == rope
+    assert models.model_config(config | changes).rope == rope
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_rope_is_read_in_both_spellings(changes: dict[str, Any], rope: Rope) -> 
 def test_windows_are_given_to_each_layer(
     name: str, changes: dict[str, Any], windows: tuple[int | None, ...]
 ) -> None:
-    assert from_hugging_face(models.config(name, **changes)).windows == windows
+    assert models.model_config(models.config(name, **changes)).windows == windows
 
 
 @pytest.mark.parametrize(
@@ -152,12 +153,51 @@ def test_windows_are_given_to_each_layer(
         ("qwen3", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
         ("llama", {"num_key_value_heads": 3}, "n_kv_heads"),
         ("llama", {"head_dim": 15}, "head_dim"),
-        ("llama", {"rms_norm_eps": "small"}, "small"),
+        ("llama", {"is_causal": False}, "is_causal in config.json: expected true, found False"),
+        ("llama", {"is_causal": None}, "is_causal"),
+        ("llama", {"is_encoder_decoder": True}, "is_encoder_decoder"),
+        ("llama", {"transformers_weights": "other.safetensors"}, "transformers_weights"),
+        ("llama", {"hidden_size": 66, "head_dim": 16, "intermediate_size": 97}, "ffn_size 97 is odd"),
+        ("llama", {"hidden_size": 65, "head_dim": 16}, "hidden_size 65 is odd"),
+        ("llama", {"head_dim": 2, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic"),
+        ("llama", {"eos_token_id": 199}, "eos_token_ids has 199"),
+        ("llama", {"eos_token_id": [2, -1]}, "eos_token_ids has -1"),
     ],
 )
 def test_what_is_not_computed_is_refused_by_name(name: str, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UnsupportedModelError, match=named):
-        from_hugging_face(models.config(name, **changes))
+        models.model_config(models.config(name, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "named"),
+    [
+        ("llama", {"rms_norm_eps": "small"}, "rms_norm_eps"),
+        ("llama", {"rms_norm_eps": 10**400}, "rms_norm_eps"),
+        ("llama", {"max_position_embeddings": "long"}, "max_position_embeddings"),
+        ("llama", {"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ("llama", {"num_key_value_heads": True}, "num_key_value_heads"),
+        ("llama", {"tie_word_embeddings": "false"}, "tie_word_embeddings"),
+        ("llama", {"attention_bias": "false"}, "attention_bias"),
+        ("llama", {"eos_token_id": "x"}, "eos_token_id"),
+        ("llama", {"eos_token_id": [[1]]}, "eos_token_id"),
+        ("llama", {"bos_token_id": {}}, "bos_token_id"),
+        ("llama", {"rope_scaling": 5}, "rope_scaling"),
+        ("llama", {"rope_scaling": {"type": 5}}, "rope_scaling.type"),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": "2"}}, "rope_scaling.factor"),
+        ("llama", {"rope_theta": 10**400}, "rope_theta"),
+        ("llama", {"partial_rotary_factor": "1"}, "partial_rotary_factor"),
+        ("mistral", {"sliding_window": 10**30}, "sliding_window"),
+        ("mistral", {"sliding_window": 0}, "sliding_window"),
+        ("mistral", {"sliding_window": 2**31}, "sliding_window"),
+        ("qwen2", {"max_window_layers": "all"}, "max_window_layers"),
+        ("qwen2", {"use_sliding_window": 1}, "use_sliding_window"),
+        ("qwen3", {"layer_types": 5}, "layer_types"),
+    ],
+)
+def test_what_is_malformed_is_named_with_its_file(name: str, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(CheckpointError, match=rf"^unusable {named}: config\.json: expected"):
+        models.model_config(models.config(name, **changes))
 
 
 @pytest.mark.parametrize(
@@ -167,10 +207,12 @@ def test_what_is_not_computed_is_refused_by_name(name: str, changes: dict[str, A
         {"pretraining_tp": 2, "attention_dropout": 0.1, "use_cache": False, "initializer_range": 0.02},
         {"torch_dtype": "bfloat16", "dtype": "bfloat16", "_name_or_path": "x", "unsloth_fixed": True},
         {"quantization_config": None, "partial_rotary_factor": 1.0},
+        {"is_causal": True, "is_encoder_decoder": False, "transformers_weights": None},
     ],
 )
 def test_what_changes_nothing_is_accepted(changes: dict[str, Any]) -> None:
-    assert from_hugging_face(models.config("llama", **changes)) == from_hugging_face(models.config("llama"))
+    changed = models.config("llama", **changes)
+    assert models.model_config(changed) == models.model_config(models.config("llama"))
 
 
 @pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"])
@@ -179,7 +221,7 @@ def test_a_missing_size_is_named(key: str) -> None:
     del config[key]
 
     with pytest.raises(CheckpointError, match=key):
-        from_hugging_face(config)
+        models.model_config(config)
 
 
 @pytest.mark.parametrize(
@@ -193,4 +235,4 @@ def test_a_missing_size_is_named(key: str) -> None:
     ],
 )
 def test_biases_are_declared(name: str, biases: set[str]) -> None:
-    assert declared_biases(models.config(name)) == biases
+    assert declared_biases(Record(models.config(name), "config.json", CheckpointError)) == biases

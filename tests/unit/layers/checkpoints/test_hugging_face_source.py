@@ -68,23 +68,24 @@ def test_ends_are_those_of_both_files(
     assert open_checkpoint(directory).eos_token_ids == expected
 
 
-def test_the_template_of_its_own_file_wins(tmp_path: Path) -> None:
+def test_an_end_that_is_no_token_is_refused(tmp_path: Path) -> None:
     directory = models.write_checkpoint(tmp_path / "m", CONFIG, WEIGHTS)
-    assert open_checkpoint(directory).chat_template is None
+    for value in ([[1]], "x", [199], -1, {}):
+        (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": value}))
 
-    tokenizer_config = directory / "tokenizer_config.json"
-    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
-    tokenizer_config.write_text(json.dumps({"chat_template": named}))
-    assert open_checkpoint(directory).chat_template == "D"
+        with pytest.raises(CheckpointError, match=r"unusable eos_token_id: .*generation_config\.json"):
+            open_checkpoint(directory)
 
-    tokens = {"bos_token": {"content": "<s>", "lstrip": False}, "eos_token": "</s>", "pad_token": None}
-    tokenizer_config.write_text(json.dumps({"chat_template": "C", **tokens}))
-    source = open_checkpoint(directory)
-    assert source.chat_template == "C"
-    assert source.special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
 
-    (directory / "chat_template.jinja").write_text("J")
-    assert open_checkpoint(directory).chat_template == "J"
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_weight_that_is_no_number_is_named(tmp_path: Path, value: float) -> None:
+    name = "model.layers.1.mlp.up_proj.weight"
+    weights = WEIGHTS | {name: WEIGHTS[name].copy()}
+    weights[name][-1, -1] = value
+    source = open_checkpoint(models.write_checkpoint(tmp_path / "m", CONFIG, weights))
+
+    with pytest.raises(CheckpointError, match=rf"tensor {name} has values .*model\.safetensors"):
+        read(source.shards[2]["gate_up"])
 
 
 def test_old_rotary_buffers_are_ignored(tmp_path: Path) -> None:

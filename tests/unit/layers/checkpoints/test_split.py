@@ -131,6 +131,23 @@ def test_a_second_split_does_nothing_and_says_so(source: str, out: Path) -> None
     assert {path: FileIdentity.of(path.stat()) for path in out.iterdir()} == before
 
 
+def test_what_the_request_must_ask_for_is_reported(source: str, out: Path) -> None:
+    (Path(source) / "generation_config.json").write_text('{"repetition_penalty": 1.1}')
+
+    (note,) = split(source, out).notes
+    assert note.startswith("generation_config.json asks for repetition_penalty 1.1, which is not applied")
+    assert split(source, out).notes == ()
+
+
+def test_old_checkpoints_ask_in_the_configuration(tmp_path: Path, out: Path) -> None:
+    config = CONFIG | {"no_repeat_ngram_size": 2, "repetition_penalty": 1.0}
+    source = models.write_checkpoint(tmp_path / "old", config, WEIGHTS)
+
+    assert split(str(source), out).notes == (
+        "config.json asks for no_repeat_ngram_size 2, which is not applied",
+    )
+
+
 def test_force_replaces(source: str, out: Path) -> None:
     split(source, out, dtype="f32")
 
