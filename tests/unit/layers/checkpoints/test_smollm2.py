@@ -76,15 +76,13 @@ def test_another_file_in_the_cache_is_refused(cache: Path) -> None:
 def test_a_cache_that_others_may_write_is_refused(cache: Path) -> None:
     cache.chmod(0o777)
 
-    with pytest.raises(
-        CheckpointError, match=r"can be written by, somebody else; name another.*QUICKTHAW_CACHE"
-    ):
+    with pytest.raises(CheckpointError, match=r"can be written by, somebody else; .*QUICKTHAW_CACHE"):
         smollm2.locate(cache)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a directory away")
-def test_a_cache_of_somebody_else_is_refused(cache: Path) -> None:
-    os.chown(cache, 65534, 65534)
+def test_a_cache_of_somebody_else_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = cache.stat().st_uid
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
 
     with pytest.raises(CheckpointError, match="belongs to"):
         smollm2.locate(cache)
