@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quickthaw.layers.text.pretokenizer import SPACE
-from quickthaw.layers.text.unicode_classes import to_nfc
+from quickthaw.layers.text.unicode_classes import NFC_SHRINKAGE, to_nfc
 
 
 class Normalizer(NamedTuple):
@@ -15,6 +15,11 @@ class Normalizer(NamedTuple):
     nfc: bool = False
     writes_spaces: bool = False  # as ▁
     prepends_space: bool = False  # to a text that is not empty, whatever it begins with
+
+    @property
+    def shrinkage(self) -> int:
+        """A text becomes at most this many times shorter, in bytes."""
+        return NFC_SHRINKAGE if self.nfc else 1
 
     def apply(self, text: str) -> str:
         """The normalized text."""

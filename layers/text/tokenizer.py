@@ -54,19 +54,19 @@ class Tokenizer:
         """The tokens of `text`. Special tokens written in it become themselves.
 
         Raises: PromptTooLongError as soon as there are sure to be more than `max_tokens`: for a text far too
-        long that is before any of it is merged. PromptError when `text` is not Unicode text.
+        long that is before any of it is normalized or merged. PromptError when `text` is not Unicode text.
         """
         before, after = (self._before, self._after) if add_special else ([], [])
+        n_special = len(before) + len(after)
         limit = sys.maxsize if max_tokens is None else max_tokens
-        parts = list(self._parts(_checked(text)))
-        fewest = len(before) + len(after) + sum(map(self._fewest_tokens, parts))
-        if fewest > limit:
-            raise PromptTooLongError(limit, fewest)
+        stretches = list(self._raw_added.split(_checked(text)))
+        _allow(n_special + self._fewest_raw(part for _, part in stretches), limit)
+        parts = list(self._parts(stretches))
+        _allow(n_special + sum(map(self._fewest_tokens, parts)), limit)
         tokens = list(before)
         for encoded in self._encoded(parts):
             tokens += encoded
-            if len(tokens) + len(after) > limit:
-                raise PromptTooLongError(limit, len(tokens) + len(after))
+            _allow(len(tokens) + len(after), limit)
         return tokens + after
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
@@ -93,9 +93,9 @@ class Tokenizer:
     def _spelled(self) -> dict[int, int]:
         return self._vocabulary.spelled_bytes()
 
-    def _parts(self, text: str) -> Iterator[AddedToken | str]:
+    def _parts(self, stretches: Iterable[tuple[int, AddedToken | str]]) -> Iterator[AddedToken | str]:
         """Added tokens, and the normalized text between them."""
-        for start, part in self._raw_added.split(text):
+        for start, part in stretches:
             if isinstance(part, AddedToken):
                 yield part
                 continue
@@ -114,12 +114,23 @@ class Tokenizer:
     def _fewest_tokens(self, part: AddedToken | str) -> int:
         return 1 if isinstance(part, AddedToken) else self._vocabulary.fewest_tokens(part)
 
+    def _fewest_raw(self, parts: Iterable[AddedToken | str]) -> int:
+        """A bound for text that is not normalized yet; 0 where it might lose any number of its bytes."""
+        if self._normalized_added or (self._normalizer.nfc and not self._vocabulary.spells_every_byte):
+            return 0
+        return sum(map(self._fewest_tokens, parts)) // self._normalizer.shrinkage
+
     def _encoded(self, parts: Iterable[AddedToken | str]) -> Iterator[list[int]]:
         for part in parts:
             if isinstance(part, AddedToken):
                 yield [part.id]
             else:
                 yield from map(self._vocabulary.encode, self._cut(part))
+
+
+def _allow(n_tokens: int, limit: int) -> None:
+    if n_tokens > limit:
+        raise PromptTooLongError(limit, n_tokens)
 
 
 def _checked(text: str) -> str:
