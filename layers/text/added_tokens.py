@@ -38,15 +38,19 @@ class AddedTokens:
                 lengths.append(len(content))
         self._firsts = {head[0] for head in self._lengths}
 
+    def __len__(self) -> int:
+        return len(self._tokens)
+
     def split(self, text: str) -> Iterator[tuple[int, str | AddedToken]]:
         """The added tokens and the stretches between them, each with the place where it begins."""
         end = 0  # of what was yielded; a token that takes white space along can reach into the next one
+        space_end = 0  # of the white space that was taken along last: it is not gone through twice
         for start, token in self._matches(text):
             stop = start + len(token.content)
             if token.lstrip:
-                start = max(end, len(text[:start].rstrip(WHITE_SPACE)))
+                start = _space_start(text, start, end)
             if token.rstrip:
-                stop = len(text) - len(text[stop:].lstrip(WHITE_SPACE))
+                stop = space_end = _space_end(text, max(stop, space_end))
             if end < start:
                 yield end, text[end:start]
             yield start, token
@@ -70,3 +74,17 @@ class AddedTokens:
                 if token := self._tokens.get(text[start : start + length]):
                     return token
         return None
+
+
+def _space_start(text: str, start: int, end: int) -> int:
+    """Where the white space before `start` begins, not before `end`."""
+    while start > end and text[start - 1] in WHITE_SPACE:
+        start -= 1
+    return max(start, end)
+
+
+def _space_end(text: str, stop: int) -> int:
+    """Where the white space from `stop` on ends."""
+    while stop < len(text) and text[stop] in WHITE_SPACE:
+        stop += 1
+    return stop
