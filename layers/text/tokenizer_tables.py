@@ -2,7 +2,7 @@
 """The file of tokenizer tables: one writer and one reader. It is mapped; nothing but its settings is parsed.
 
     0         8 bytes   magic, b"QTHAWTOK"
-    8         u32       format version, 1
+    8         u32       format version, 2
     12        u32       n, the number of sections
     16        u64       size of the file in bytes
     24        n * 24    name (8 bytes, padded with spaces), offset u64, size in bytes u64
@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import mmap
 import struct
+from binascii import crc32
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC = b"QTHAWTOK"
-VERSION = 1
+VERSION = 2
 HEADER = struct.Struct("<8sIIQ")
 SECTION = struct.Struct("<8sQQ")
 FORMATS: dict[str, Literal["B", "I", "Q"]] = {  # section → memoryview format
@@ -56,8 +57,11 @@ _SPREAD = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: scatters neighbouring pair
 
 
 def word_home(word: bytes, n_homes: int) -> int:
-    """The slot where the search for `word` begins."""
-    return int.from_bytes(word, "little") % n_homes
+    """The slot where the search for `word` begins.
+
+    A checksum scatters short words, which as numbers would lie side by side and make all searches long.
+    """
+    return crc32(word) % n_homes
 
 
 def pair_home(pair: int, n_homes: int) -> int:

@@ -24,9 +24,11 @@ class Vocabulary:
         self._byte_ids = tables.byte_ids.tolist()
         # Bytes that no token stands for: they vanish from a text, as in the `tokenizers` package.
         self._unspelled = bytes(byte for byte, token_id in enumerate(self._byte_ids) if token_id == ABSENT)
+        self.spells_every_byte = not self._unspelled
         self._merges = Merges(tables.pairs, tables.merged, tables.ranks, settings["pair_homes"])
         self._symbols = self._byte_symbols if settings["kind"] == "byte-level" else self._character_symbols
         self._cache: dict[bytes, list[int]] = {}
+        self._characters: dict[str, list[int]] = {}  # the same for characters
 
     def token(self, token_id: int) -> bytes:
         """What a token reads as; empty when no token has this id."""
@@ -75,7 +77,14 @@ class Vocabulary:
         """A token per character; a character that is not in the vocabulary is spelled in bytes."""
         symbols: list[int] = []
         for character in word.decode():
-            data = character.encode()
-            token_id = self._find(data)
-            symbols += [token_id] if token_id >= 0 else self._byte_symbols(data)
+            symbols += self._characters.get(character) or self._character(character)
+        return symbols
+
+    def _character(self, character: str) -> list[int]:
+        data = character.encode()
+        token_id = self._find(data)
+        symbols = [token_id] if token_id >= 0 else self._byte_symbols(data)
+        if len(self._characters) >= CACHED_WORDS:
+            self._characters.clear()
+        self._characters[character] = symbols
         return symbols

@@ -77,8 +77,8 @@ def test_damage_is_refused_by_name(tables: bytes, tmp_path: Path, name: str) -> 
 
 def test_a_newer_format_is_refused(tables: bytes, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.bin"
-    path.write_bytes(overwrite(8, struct.pack("<I", 2))(tables))
-    with pytest.raises(TokenizerTablesVersionError, match="expected 1, found 2"):
+    path.write_bytes(overwrite(8, struct.pack("<I", 3))(tables))
+    with pytest.raises(TokenizerTablesVersionError, match="expected 2, found 3"):
         Tokenizer.open(path)
 
 
