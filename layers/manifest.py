@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import os
-from binascii import crc32  # zlib's is the same, and costs an import more
+from binascii import crc32  # zlib's is the same, and takes longer to import
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quickthaw.layers.architecture import (

@@ -61,7 +61,7 @@ def _names(out: Path) -> list[str]:
     try:
         return os.listdir(out)
     except FileNotFoundError:
-        if os.path.lexists(out):
+        if os.path.islink(out):  # one that leads nowhere
             raise _no_shard_set(out) from None
         return []
     except OSError as exc:

@@ -280,6 +280,14 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(source: str, out: Path) -
     assert names(out) == ["link", "set"]
 
 
+def test_a_link_that_leads_nowhere_is_never_replaced(source: str, out: Path) -> None:
+    out.symlink_to("absent")
+
+    with pytest.raises(OutputExistsError, match="no shard set"):
+        split(source, out, force=True)
+    assert out.is_symlink()
+
+
 def test_a_file_is_never_replaced(source: str, out: Path) -> None:
     out.write_text("kept")
 
