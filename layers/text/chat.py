@@ -63,12 +63,25 @@ class ChatTemplate:
         """
         variables: dict[str, Any] = {**self._special_tokens, "messages": messages, "tools": None}
         variables |= {"documents": None, "add_generation_prompt": add_generation_prompt}
-        if self._program is not None:
-            try:
-                return run(self._program, variables)
-            except Declined:
-                pass  # jinja2 knows, or has the better error
-        return self._render_in_sandbox(variables)
+        prompt = self._run(variables)
+        if prompt is None:
+            prompt = self._render_in_sandbox(variables)
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as exc:
+            raise BrokenTemplateError(
+                f"the model's chat template writes a lone surrogate, U+{ord(prompt[exc.start]):04X}"
+            ) from exc
+        return prompt
+
+    def _run(self, variables: Mapping[str, Any]) -> str | None:
+        """What the prepared program prints; None where jinja2 knows, or has the better error."""
+        if self._program is None:
+            return None
+        try:
+            return run(self._program, variables)
+        except Declined:
+            return None
 
     def _render_in_sandbox(self, variables: Mapping[str, Any]) -> str:
         from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError

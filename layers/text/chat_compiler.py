@@ -27,8 +27,9 @@ _LOOP_FIELDS = {
     "previtem",
     "nextitem",
 }
-# Names the reference puts in reach of every template.
+# Names that jinja2 and the reference put in reach of every template.
 _GLOBALS = {
+    "self",
     "range",
     "dict",
     "lipsum",

@@ -36,6 +36,9 @@ class _Undefined:
     def __str__(self) -> str:
         return ""
 
+    def __repr__(self) -> str:
+        raise Declined("jinja2 knows how an undefined value looks within a list")
+
 
 UNDEFINED: Final = _Undefined()
 

@@ -78,7 +78,10 @@ def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 def environment() -> ImmutableSandboxedEnvironment:
     """A fresh environment with the reference's settings."""
     sandbox = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, loopcontrols],
+        optimized=False,  # nobody vouches for a template, and splitting would compute its constants
     )
     sandbox.filters["tojson"] = _to_json
     sandbox.globals |= {

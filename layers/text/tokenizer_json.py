@@ -49,7 +49,7 @@ def _load(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_bytes())
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:  # or nested too deeply
         raise TokenizerError("not JSON", where=path, found=exc) from exc
     if not isinstance(content, dict):
         raise TokenizerError("not a JSON object", where=path, found=type(content).__name__)

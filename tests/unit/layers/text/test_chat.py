@@ -189,6 +189,26 @@ def test_a_hostile_or_broken_template_is_stopped(source: str) -> None:
         ChatTemplate(source, prepare(source)).render(HELLO)
 
 
+@pytest.mark.parametrize(
+    "source", ["{{ '\\ud800' }}", "\ud800", "{% macro m() %}\ud800{% endmacro %}{{ m() }}"]
+)
+def test_a_template_that_writes_no_text_is_broken(source: str) -> None:
+    with pytest.raises(BrokenTemplateError, match=r"writes a lone surrogate, U\+D800"):
+        ChatTemplate(source, prepare(source)).render(HELLO)
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ [missing] }}", "{{ (missing, 1) }}", "{{ self }}", "{{ self is defined }}"]
+)
+def test_what_jinja2_prints_of_its_own_objects_is_left_to_jinja2(source: str) -> None:
+    rendered = ChatTemplate(source, prepare(source)).render(HELLO)
+    assert rendered.split(" at 0x")[0] == ChatTemplate(source).render(HELLO).split(" at 0x")[0]
+
+
+def test_preparing_computes_nothing_of_a_template() -> None:
+    prepare("{{ 'a' * 10 ** 12 }}")  # would be a terabyte
+
+
 def test_the_manifest_round_trip() -> None:
     entry = {"source": MISTRAL, "program": PROGRAMS["mistral"], "bos_token": "<s>", "eos_token": None}
     assert (
