@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 
+from quickthaw.snapshot.engines.cold import ColdEngine
 from quickthaw.snapshot.host.front import Front
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.pool import Pool
@@ -30,7 +31,7 @@ def serve(
         ready_ms = (ready_ns - instance.spawned_ns) / 1e6
         say(f"start {next(numbers)}: cold, ready after {ready_ms:.1f} ms, process {instance.pid}")
 
-    spawn = partial(Instance, handler, environ, on_log)
+    spawn = partial(Instance, ColdEngine(handler), environ, on_log)
     with Pool(spawn, timeout_s, report) as pool, Front(pool, port) as front:
         say(f"{handler} on {front.url}")
         pool.start()  # so that what cannot start says so now

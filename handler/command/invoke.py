@@ -9,6 +9,7 @@ from typing import Any
 
 from quickthaw.handler.command.answer import Answer, read_messages
 from quickthaw.handler.timeline import Phase
+from quickthaw.snapshot.engines.cold import ColdEngine
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.invocation import Chunk
 
@@ -85,7 +86,7 @@ def run_cold_start(
     Raises: FunctionError as the function or its process failed.
     """
     log = _Log(on_log)
-    with Instance(handler, environ, log.take) as instance:
+    with Instance(ColdEngine(handler), environ, log.take) as instance:
         start = ColdStart(instance.spawned_ns)
         start.ready_ns = instance.wait_ready(timeout_s)
         chunks = instance.invoke(json.dumps(event).encode(), timeout_s)

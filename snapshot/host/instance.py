@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """One function process and its Runtime API: started, asked, killed at its deadline, noticed when it dies."""
 
+import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import IO, TypeVar
+from typing import TypeVar
 
-from quickthaw.snapshot.errors import FunctionExitedError
+from quickthaw.snapshot.engines.engine import Engine, exited
 from quickthaw.snapshot.host.invocation import Invocation
 from quickthaw.snapshot.host.lifeline import Lifeline
 from quickthaw.snapshot.host.runtime_api import RuntimeApi
 
-_BOOTSTRAP = "quickthaw.snapshot.bootstrap"
 _OUTPUT_WAIT_S = 2.0
 _AnyInvocation = TypeVar("_AnyInvocation", bound=Invocation)
 
@@ -38,46 +35,40 @@ class Instance:
 
     It does not outlive this process either, however this one ends.
 
-    Units: `spawned_ns` is the monotonic clock just before the process was made.
+    Units: `spawned_ns` is the monotonic clock just before the process was asked for.
     """
 
     def __init__(
-        self,
-        handler: str,
-        environ: Mapping[str, str],
-        on_output: Callable[[str], object],
-        *,
-        task_root: str | None = None,
-        bootstrap: str = _BOOTSTRAP,
+        self, engine: Engine, environ: Mapping[str, str], on_output: Callable[[str], object]
     ) -> None:
-        """Start `python -m bootstrap handler`. `on_output` gets its output line by line, on a thread."""
+        """Have `engine` start a process. `on_output` gets its output line by line, on a thread.
+
+        Raises: FunctionError when there is nothing that could be started.
+        """
+        self.start_kind = engine.name
         self._api = RuntimeApi()
         self._lifeline = Lifeline()
-        # Ours says itself when the working directory may be searched; AWS's relies on Python's doing it.
-        flags = ["-P"] if bootstrap == _BOOTSTRAP else []
-        command = [sys.executable, *flags, "-m", bootstrap, handler]
-        environ = {**environ, "AWS_LAMBDA_RUNTIME_API": self._api.address}
-        if task_root is not None:
-            environ["LAMBDA_TASK_ROOT"] = task_root
-        self.spawned_ns = time.monotonic_ns()
-        self._process = subprocess.Popen(
-            command,
-            env=environ,
-            cwd=task_root,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(self._lifeline.process_end,),
-            process_group=0,  # a terminal's Ctrl-C is for the parent, which ends the function
-        )
-        self._lifeline.attach(self._process.pid)
-        assert self._process.stdout is not None
+        output, process_end = os.pipe()
         # Two threads: a grandchild may keep the output open long after the process has ended.
         self._reader = threading.Thread(
-            target=_read_lines, args=(self._process.stdout, on_output), name="instance-output", daemon=True
+            target=_read_lines, args=(output, on_output), name="instance-output", daemon=True
         )
-        self._watcher = threading.Thread(target=self._watch, name="instance-exit", daemon=True)
         self._reader.start()
+        try:
+            self._process = engine.start(
+                {**environ, "AWS_LAMBDA_RUNTIME_API": self._api.address},
+                process_end,
+                self._lifeline.process_end,
+            )
+        except BaseException:
+            self._lifeline.abandon()
+            os.close(process_end)
+            self._end()
+            raise
+        os.close(process_end)
+        self._lifeline.attach(self._process.pid)
+        self.spawned_ns = self._process.spawned_ns
+        self._watcher = threading.Thread(target=self._watch, name="instance-exit", daemon=True)
         self._watcher.start()
 
     @property
@@ -120,29 +111,25 @@ class Instance:
 
     def kill(self) -> None:
         """End the process, and whatever waits for it; it is not waited for."""
-        self._api.fail(_exited(-signal.SIGKILL))
+        self._api.fail(exited(-signal.SIGKILL))
         self._process.kill()
 
     def stop(self) -> None:
         """Kill the process, read the rest of its output, stop serving it."""
         self._process.kill()
         self._watcher.join()
+        self._end()
+
+    def _end(self) -> None:
         self._lifeline.cut()
         self._reader.join(_OUTPUT_WAIT_S)
         self._api.close()
 
     def _watch(self) -> None:
-        self._api.fail(_exited(self._process.wait()))
+        self._api.fail(exited(self._process.wait()))
 
 
-def _read_lines(output: IO[bytes], on_output: Callable[[str], object]) -> None:
-    with output:
-        for line in output:
+def _read_lines(output: int, on_output: Callable[[str], object]) -> None:
+    with open(output, "rb") as lines:
+        for line in lines:
             on_output(line.decode("utf-8", "replace"))
-
-
-def _exited(status: int) -> FunctionExitedError:
-    """As Lambda words it: a signal's name, or the exit status."""
-    reason = f"signal: {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-    how = f"with error: {reason}" if status else "without providing a reason"
-    return FunctionExitedError("Runtime.ExitError", f"Runtime exited {how}")

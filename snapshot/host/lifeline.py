@@ -13,6 +13,7 @@ import fcntl
 import os
 import signal
 import sys
+from contextlib import suppress
 from io import FileIO
 
 
@@ -31,8 +32,13 @@ class Lifeline:
         """The process is there, and has inherited its end."""
         if sys.platform == "linux":
             fcntl.fcntl(self.process_end, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(self.process_end, fcntl.F_SETOWN, pid)
+            with suppress(ProcessLookupError):  # it has ended, and was not ours to wait for
+                fcntl.fcntl(self.process_end, fcntl.F_SETOWN, pid)
             fcntl.fcntl(self.process_end, fcntl.F_SETFL, os.O_ASYNC)
+        os.close(self.process_end)
+
+    def abandon(self) -> None:
+        """There is no process, after all."""
         os.close(self.process_end)
 
     def cut(self) -> None:

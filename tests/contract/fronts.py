@@ -11,6 +11,7 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
+from quickthaw.snapshot.engines.cold import ColdEngine
 from quickthaw.snapshot.host.front import Front
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.pool import Pool
@@ -59,9 +60,8 @@ def serving(
     """Serve `handler`. `options` are the pool's: timeout_s, max_waiting."""
     output: list[str] = []
     starts: list[Instance] = []
-    spawn = partial(
-        Instance, handler, {**os.environ, **(environ or {})}, output.append, task_root=str(task_root)
-    )
+    engine = ColdEngine(handler, str(task_root))
+    spawn = partial(Instance, engine, {**os.environ, **(environ or {})}, output.append)
     options = {"timeout_s": TIMEOUT_S, **options}
     pool = Pool(spawn, on_start=lambda instance, _: starts.append(instance), **options)
     with pool, Front(pool) as front:

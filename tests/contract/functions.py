@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from quickthaw.snapshot.engines.cold import ColdEngine
 from quickthaw.snapshot.host.instance import Instance
 
 TIMEOUT_S = 30.0
@@ -35,6 +36,7 @@ def running(task_root: Path, source: str, **options: Any) -> Iterator[Function]:
     (task_root / "handler.py").write_text(source)
     output: list[str] = []
     environ = {**os.environ, **options.pop("environ", {})}
-    with Instance("handler.handle", environ, output.append, task_root=str(task_root), **options) as instance:
+    engine = ColdEngine("handler.handle", str(task_root), **options)
+    with Instance(engine, environ, output.append) as instance:
         instance.wait_ready(TIMEOUT_S)
         yield Function(instance, output)

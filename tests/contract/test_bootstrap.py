@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quickthaw.snapshot.engines.cold import ColdEngine
 from quickthaw.snapshot.errors import (
     FunctionError,
     FunctionExitedError,
@@ -133,7 +134,7 @@ def test_a_function_is_killed_at_its_deadline(tmp_path: Path, bootstrap: str) ->
 def test_init_that_takes_too_long(tmp_path: Path) -> None:
     (tmp_path / "handler.py").write_text("import time\ntime.sleep(60)\n")
     with (
-        Instance("handler.handle", os.environ, print, task_root=str(tmp_path)) as instance,
+        Instance(ColdEngine("handler.handle", str(tmp_path)), os.environ, print) as instance,
         pytest.raises(FunctionInitError, match=r"timed out after 0\.25 seconds"),
     ):
         instance.wait_ready(0.25)
@@ -170,7 +171,7 @@ def test_our_own_handler_runs_nothing_of_the_working_folder(tmp_path: Path) -> N
         "QUICKTHAW_CACHE": str(tmp_path / "cache"),
     }
     output: list[str] = []
-    with Instance(OURS, environ, output.append, task_root=str(tmp_path)) as instance:
+    with Instance(ColdEngine(OURS, str(tmp_path)), environ, output.append) as instance:
         instance.wait_ready(TIMEOUT_S)
         for event in ({"prompt": [1], "max_tokens": 2}, {"prompt": [1], "max_tokens": 2, "stream": True}):
             answer = b"".join(chunk.data for chunk in instance.invoke(json.dumps(event).encode(), TIMEOUT_S))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from quickthaw.layers.checkpoints.split import split
+from quickthaw.snapshot.engines.cold import ColdEngine
 from quickthaw.snapshot.errors import FunctionInitError
 from quickthaw.snapshot.host.instance import Instance
 from tests import models
@@ -47,20 +48,25 @@ def invoke(instance: Instance, event: dict[str, Any]) -> bytes:
 @pytest.fixture(params=["quickthaw.snapshot.bootstrap", "awslambdaric"])
 def instance(request: pytest.FixtureRequest, environ: dict[str, str]) -> Iterator[Instance]:
     output: list[str] = []
-    with Instance(HANDLER, environ, output.append, bootstrap=request.param) as instance:
+    with Instance(ColdEngine(HANDLER, bootstrap=request.param), environ, output.append) as instance:
         instance.wait_ready(TIMEOUT_S)
         yield instance
 
 
 def test_it_answers_under_either_runtime(instance: Instance) -> None:
+    first = json.loads(invoke(instance, EVENT))
     answer = json.loads(invoke(instance, EVENT))
+    assert answer["token_ids"] == first["token_ids"]
     assert len(answer["token_ids"]) == 4
     assert (answer["finish_reason"], answer["usage"]["prompt_tokens"]) == ("length", 3)
+    cached = [each["usage"]["prompt_tokens_details"]["cached_tokens"] for each in (first, answer)]
+    assert cached == [0, 2]
     assert json.loads(invoke(instance, EVENT)) == answer
     assert json.loads(invoke(instance, {"prompt": [-1]}))["error"]["param"] == "prompt[0]"
 
 
 def test_a_stream_says_what_an_answer_says(instance: Instance) -> None:
+    invoke(instance, EVENT)  # what follows begins with what this has computed
     answer = json.loads(invoke(instance, EVENT))
     streamed = invoke(instance, {**EVENT, "stream": True})
     if streamed.startswith(b"{"):  # under awslambdaric, which cannot stream
@@ -75,7 +81,7 @@ def test_a_stream_says_what_an_answer_says(instance: Instance) -> None:
 def test_a_bad_variable_ends_the_init_by_name(environ: dict[str, str]) -> None:
     output: list[str] = []
     with (
-        Instance(HANDLER, {**environ, "QUICKTHAW_SHRADS": "x"}, output.append) as instance,
+        Instance(ColdEngine(HANDLER), {**environ, "QUICKTHAW_SHRADS": "x"}, output.append) as instance,
         pytest.raises(FunctionInitError, match="unknown variable QUICKTHAW_SHRADS"),
     ):
         instance.wait_ready(TIMEOUT_S)
