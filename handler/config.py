@@ -72,6 +72,24 @@ VARIABLES = (
         values.natural,
     ),
     Variable(
+        "kept_tokens",
+        "QUICKTHAW_KEPT_TOKENS",
+        "tokens",
+        "all",
+        "all, or 0 or more",
+        "How much of the last prompt and answer stays computed for a request that begins alike; 0: nothing.",
+        values.limit,
+    ),
+    Variable(
+        "state_image",
+        "QUICKTHAW_STATE_IMAGE",
+        "path",
+        "",
+        "a file made by `quickthaw snapshot image`",
+        "What a start begins with: a prompt's computed beginning, and which pages to read ahead.",
+        values.optional_path,
+    ),
+    Variable(
         "streaming",
         "QUICKTHAW_STREAM",
         "",
@@ -163,6 +181,8 @@ class HandlerConfig(NamedTuple):  # importing dataclasses would cost 7 ms of eve
     max_tokens: int
     context_tokens: int | None  # None: as many as the model was trained on
     deadline_margin_ms: int
+    kept_tokens: int | None  # None: all of them
+    state_image: str | None
     streaming: Streaming
     api_keys: ApiKeys
     api_keys_file: str | None

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quickthaw.layers.sampler import Sampling
 
@@ -43,12 +43,16 @@ class Piece(NamedTuple):
 class Completion:
     """One answer while it comes into being: iterate it once; closing it ends the computation."""
 
-    def __init__(self, n_prompt_tokens: int, pieces: Iterator[Piece]) -> None:
+    def __init__(
+        self, n_prompt_tokens: int, pieces: Iterator[Piece], n_cached_tokens: Callable[[], int]
+    ) -> None:
+        """`n_cached_tokens` says how many of the prompts' tokens needed no computation so far."""
         self.n_prompt_tokens = n_prompt_tokens
         self.n_tokens = 0
         self.finish_reason: str | None = None
         self.is_over = False
         self._pieces = pieces
+        self._n_cached_tokens = n_cached_tokens
 
     def __iter__(self) -> Iterator[Piece]:
         return self
@@ -70,10 +74,11 @@ class Completion:
         if close is not None:
             close()
 
-    def usage(self) -> dict[str, int]:
+    def usage(self) -> dict[str, Any]:
         """Tokens so far, in the names of OpenAI's API: each prompt's once, and those of all choices."""
         return {
             "prompt_tokens": self.n_prompt_tokens,
             "completion_tokens": self.n_tokens,
             "total_tokens": self.n_prompt_tokens + self.n_tokens,
+            "prompt_tokens_details": {"cached_tokens": self._n_cached_tokens()},
         }

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The initialised function: one model, its tokenizer, an engine, and how they turn a prompt into an answer.
 
-`open` runs at init and reads the manifest, the embedding shard and the tokenizer's tables, nothing else.
+`open` runs at init and reads the manifest, the embedding shard and the tokenizer's tables, nothing else;
+where a state image is named, its head as well.
 `generate` checks its prompts at once and computes a token each time it is asked for one: tokenise → run →
 sample → detokenise → stop.
 """
@@ -16,6 +17,7 @@ from quickthaw.handler.deadline import Deadline
 from quickthaw.handler.decoding import Decoding, Engine, Machine
 from quickthaw.handler.errors import BusyError, FieldError
 from quickthaw.handler.generation import Completion, Generation
+from quickthaw.handler.prefix import KnownPrefix, SavedPrefix
 from quickthaw.handler.prompts import PromptReader
 from quickthaw.handler.token_names import TokenNames
 from quickthaw.layers.cpu import usable_cpus
@@ -35,6 +37,7 @@ class Session:
         engine: Engine,
         tokenizer: Tokenizer | None,
         config: HandlerConfig,
+        saved: SavedPrefix | None = None,
     ) -> None:
         manifest = shards.manifest
         self.model_name = manifest.name
@@ -49,9 +52,9 @@ class Session:
         self._prompts = PromptReader(tokenizer, template, self.vocab_size, self.context_tokens)
         self._has_tokenizer = tokenizer is not None
         self._shards = shards
+        self._prefix = KnownPrefix(manifest.model, saved)
         # Only what came before the first token is of interest, and an answer may be long.
-        self._machine = Machine(engine, manifest.model, tokenizer, manifest.eos_token_ids, shards.spans.take)
-        self._decoding: Decoding | None = None  # until its answer has left
+        self._machine = Machine(engine, self._prefix, tokenizer, manifest.eos_token_ids, shards.spans.take)
         self._running: ReferenceType[Completion] | None = None
 
     @classmethod
@@ -76,13 +79,12 @@ class Session:
 
     @property
     def kv_bytes(self) -> int:
-        """Keys and values of the answer at hand."""
-        cache = None if self._decoding is None else self._decoding.cache
-        return 0 if cache is None else cache.size_bytes
+        """Room for the keys and values of the answer at hand, or the last one."""
+        return self._prefix.size_bytes
 
     def forget(self) -> None:
-        """The answer has left: give back what it was computed with."""
-        self._decoding = None
+        """The answer has left: keep what the next one may begin with, and give back the rest."""
+        self._prefix.keep(self.config.kept_tokens)
 
     def take_spans(self) -> list[Span]:
         """What the shards and the engine timed since this was last asked."""
@@ -102,9 +104,9 @@ class Session:
             prompts = self._prompts.read(request)
         self._check(request)
         deadline = Deadline(request.deadline_ns, self.config.deadline_margin_ms * 1_000_000)
-        self._decoding = Decoding(self._machine, request, deadline, self.context_tokens)
+        decoding = Decoding(self._machine, request, deadline, self.context_tokens)
         n_prompt_tokens = sum([len(prompt.ids) for prompt in prompts])
-        completion = Completion(n_prompt_tokens, self._decoding.pieces(prompts))
+        completion = Completion(n_prompt_tokens, decoding.pieces(prompts), lambda: decoding.n_cached_tokens)
         self._running = ref(completion)  # weak: an answer that everybody has dropped holds nobody up
         return completion
 

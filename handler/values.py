@@ -26,6 +26,11 @@ def context(text: str) -> int | None:
     return None if text == "model" else count(text)
 
 
+def limit(text: str) -> int | None:
+    """A number, which may be 0; None for all there are."""
+    return None if text == "all" else natural(text)
+
+
 def choice(**meanings: bool) -> Callable[[str], bool]:
     """One of these words, which stands for its value."""
 

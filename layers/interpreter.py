@@ -59,7 +59,7 @@ class Interpreter:
             for start in range(0, len(token_ids), _MAX_CHUNK_TOKENS):
                 hidden = self._decode(token_ids[start : start + _MAX_CHUNK_TOKENS], cache, end)
         except BaseException:
-            cache.n_tokens = before
+            cache.rewind(before)
             raise
         with self._shards.spans.timed("head"):
             return self._head(hidden)
@@ -83,7 +83,7 @@ class Interpreter:
                     if index == self._model.n_layers - 1:
                         hidden = hidden[-1:]  # beyond this point nothing is asked of the tokens before
                     hidden += self._feed_forward(shard, hidden)
-        cache.n_tokens = end
+        cache.take(token_ids)
         return hidden
 
     def _attention(

@@ -17,6 +17,7 @@ from quickthaw.layers.manifest import Manifest
 from quickthaw.layers.spans import Spans
 
 EOS = 256
+NONE_CACHED = {"prompt_tokens_details": {"cached_tokens": 0}}
 CHAT = "{% for m in messages %}{{ m.role + ':' + m.content + '\n' }}{% endfor %}"
 MODEL = ModelConfig(
     family="llama",
@@ -80,6 +81,7 @@ class ScriptedEngine:
         token_id = next(self._script, EOS)
         if isinstance(token_id, Exception):
             raise token_id
+        cache.take(token_ids)
         logits = np.zeros(MODEL.vocab_size, np.float32)
         if token_id >= 0:
             logits[token_id] = 50.0

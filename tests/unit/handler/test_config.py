@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_defaults() -> None:
     config = HandlerConfig.from_env({})
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (256, None, 200)
+    assert (config.kept_tokens, config.state_image) == (None, None)
     assert config.streaming is Streaming.ASKED
     assert (config.api_keys.encoded, config.api_keys_file, config.cors_origins) == ((), None, frozenset())
     assert (config.logs_requests, config.logs_prompts, config.traces) == (True, False, False)
@@ -27,6 +28,8 @@ def test_every_variable_is_read() -> None:
             "QUICKTHAW_MAX_TOKENS": "7",
             "QUICKTHAW_CONTEXT_TOKENS": "9",
             "QUICKTHAW_DEADLINE_MARGIN_MS": "0",
+            "QUICKTHAW_KEPT_TOKENS": "0",
+            "QUICKTHAW_STATE_IMAGE": "/models/x.image",
             "QUICKTHAW_STREAM": "off",
             "QUICKTHAW_API_KEYS": "one, two,",
             "QUICKTHAW_API_KEYS_FILE": "/run/keys",
@@ -41,6 +44,7 @@ def test_every_variable_is_read() -> None:
         }
     )
     assert (config.max_tokens, config.context_tokens, config.deadline_margin_ms) == (7, 9, 0)
+    assert (config.kept_tokens, config.state_image) == (0, "/models/x.image")
     assert config.streaming is Streaming.NEVER
     assert config.api_keys.encoded == (b"one", b"two")
     assert config.api_keys_file == "/run/keys"
@@ -74,6 +78,8 @@ def test_an_unknown_variable_is_refused() -> None:
         ("QUICKTHAW_CONTEXT_TOKENS", "all"),
         ("QUICKTHAW_DEADLINE_MARGIN_MS", "-1"),
         ("QUICKTHAW_DEADLINE_MARGIN_MS", "1.5"),
+        ("QUICKTHAW_KEPT_TOKENS", "none"),
+        ("QUICKTHAW_STATE_IMAGE", "a\0b"),
         ("QUICKTHAW_STREAM", "yes"),
         ("QUICKTHAW_API_KEYS", " , "),
         ("QUICKTHAW_API_KEYS_FILE", "a\0b"),

@@ -13,7 +13,7 @@ from quickthaw.handler.timeline import Timeline
 from quickthaw.layers.errors import ShardMissingError
 from quickthaw.snapshot import streaming
 from quickthaw.snapshot.streaming import StreamedResponse
-from tests.unit.handler.fakes import EOS, session
+from tests.unit.handler.fakes import EOS, NONE_CACHED, session
 from tests.unit.handler.test_events import http_event
 
 
@@ -57,7 +57,7 @@ def test_a_direct_answer() -> None:
         "finish_reason": "stop",
         "model": "bytes",
         "engine": "scripted",
-        "usage": {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4},
+        "usage": {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4, **NONE_CACHED},
     }
 
 
@@ -73,7 +73,7 @@ def test_a_direct_stream() -> None:
         "finish_reason": "stop",
         "model": "bytes",
         "engine": "scripted",
-        "usage": {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4},
+        "usage": {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4, **NONE_CACHED},
     }
 
 

@@ -10,7 +10,7 @@ from quickthaw.layers.arrays import Logits
 from quickthaw.layers.errors import ChatRefusedError, ShardMissingError, ShardReplacedError
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.sampler import Sampling
-from tests.unit.handler.fakes import EOS, Shards, session
+from tests.unit.handler.fakes import EOS, NONE_CACHED, Shards, session
 
 
 def answer(script: str | list[int], **fields: object) -> list[Piece]:
@@ -102,7 +102,8 @@ def test_a_deadline_that_comes_while_the_prompt_is_computed_ends_the_answer() ->
 def test_usage_counts_tokens() -> None:
     completion = session("abc")[0].generate(Generation(max_tokens=2, prompts=["four"]))
     list(completion)
-    assert completion.usage() == {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
+    tokens = {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
+    assert completion.usage() == {**tokens, **NONE_CACHED}
 
 
 def test_max_tokens_is_cut_to_the_room_that_is_left() -> None:

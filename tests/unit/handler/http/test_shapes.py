@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.unit.handler.fakes import EOS
+from tests.unit.handler.fakes import EOS, NONE_CACHED
 from tests.unit.handler.test_events import http_event
 from tests.unit.handler.test_function import ask, ask_http, can_stream, sse
 
@@ -21,7 +21,7 @@ def test_a_completion() -> None:
         "object": "text_completion",
         "model": "bytes",
         "choices": [{"index": 0, "text": "h", "logprobs": None, "finish_reason": "length"}],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2, **NONE_CACHED},
     }
 
 
@@ -36,7 +36,7 @@ def test_a_chat_completion() -> None:
         "object": "chat.completion",
         "model": "bytes",
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10, **NONE_CACHED},
     }
 
 
@@ -78,7 +78,7 @@ def test_choices_are_numbered_over_the_prompts_and_counted_together() -> None:
     # A prompt is computed once, and both of its choices begin with what the engine then said.
     assert [choice["text"] for choice in answer["choices"]] == ["AB", "AC", "D", "D"]
     assert [choice["finish_reason"] for choice in answer["choices"]] == ["length", "length", "stop", "stop"]
-    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13}
+    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13, **NONE_CACHED}
 
 
 @pytest.mark.usefixtures("can_stream")
@@ -126,7 +126,7 @@ def test_an_echo_alone_scores_a_prompt() -> None:
         "top_logprobs": [None, {"b": 0.0}],
         "text_offset": [0, 1],
     }
-    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}
+    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2, **NONE_CACHED}
 
 
 def test_a_stop_string_in_the_prompt_ends_nothing() -> None:
