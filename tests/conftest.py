@@ -3,6 +3,7 @@
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 import zipfile
@@ -16,6 +17,11 @@ from quickthaw.layers.checkpoints.split import split
 _CACHE = Path(__file__).parent / ".cache"
 _SAM_VERSION = "1.170.0"
 _EMULATORS = {"x86_64": "aws-lambda-rie-x86_64", "aarch64": "aws-lambda-rie-arm64"}
+
+
+def pytest_sessionstart() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would the commands that tests interrupt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
