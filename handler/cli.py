@@ -129,19 +129,11 @@ def _ignore(text: str) -> None:
 
 
 def _host(arguments: argparse.Namespace) -> int:
-    from quickthaw.handler.command.hosting import serve
-    from quickthaw.handler.command.invoke import HANDLER
+    from quickthaw.handler.command.hosting import read_options, serve
 
     say, log = Printer(sys.stdout), Printer(sys.stderr)
-    handler = arguments.handler or HANDLER
-    serve(
-        handler,
-        _environ(arguments),
-        arguments.port,
-        arguments.timeout,
-        lambda line: say.take(line + "\n"),
-        log.take,
-    )
+    options = read_options(arguments)
+    serve(options, _environ(arguments), lambda line: say.take(line + "\n"), log.take)
     return 0
 
 

@@ -3,6 +3,7 @@
 
 SnapshotError
 ├── BootstrapError            the function process was started wrongly: no handler, no Runtime API address
+│   └── CaptureRefusedError   it runs threads, which a clone would not have
 ├── StreamError               a streamed answer
 │   ├── StreamSetupError      it cannot be sent as asked: a chunk that is not bytes
 │   ├── StreamBrokenError     the connection to the Runtime API is gone
@@ -11,15 +12,19 @@ SnapshotError
 ├── HostError                 the host did not get an event to the function
 │   ├── TooManyRequestsError  as many wait for the function as may
 │   ├── RequestTooLargeError  the event is larger than Lambda lets it be
+│   ├── InvocationRefusedError  a call of the Invoke API that is none: another function, an event that is not JSON
 │   ├── HostStoppedError      the host is being stopped
 │   ├── AddressError          the address to be listened on is taken, or is none
 │   └── HostExtraMissingError what serves HTTP is not installed
 └── FunctionError             the function did not answer an event, as its host sees it
     ├── FunctionInitError     it failed, or took too long, before it asked for its first event
+    │   └── FunctionRestoreError  in a hook, after it had been restored
     ├── BadAnswerError        it answered an HTTP request with what is no HTTP response
     ├── FunctionExitedError   its process ended without an answer
     └── FunctionTimeoutError  it was still working at its deadline
 """
+
+from collections.abc import Sequence
 
 
 class SnapshotError(Exception):
@@ -28,6 +33,17 @@ class SnapshotError(Exception):
 
 class BootstrapError(SnapshotError):
     """The function process was started without something it needs."""
+
+
+class CaptureRefusedError(BootstrapError):
+    """The function process runs threads, which a clone would not have."""
+
+    def __init__(self, threads: Sequence[str]) -> None:
+        self.threads = threads
+        super().__init__(
+            f"the function cannot be captured while it runs threads: {', '.join(threads)}; "
+            "end them in a hook before the snapshot, or start them with the first request"
+        )
 
 
 class StreamError(SnapshotError):
@@ -81,6 +97,15 @@ class RequestTooLargeError(HostError):
         super().__init__(f"the request is too large: as an event it may have {limit_bytes} bytes")
 
 
+class InvocationRefusedError(HostError):
+    """A call of the Invoke API that will never succeed as it is; `kind` is the exception that SDKs raise."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        self.status = status
+        self.kind = kind
+        super().__init__(message)
+
+
 class HostStoppedError(HostError):
     """The host is being stopped."""
 
@@ -118,6 +143,10 @@ class FunctionError(SnapshotError):
 
 class FunctionInitError(FunctionError):
     """The function failed, or took too long, before it asked for its first event."""
+
+
+class FunctionRestoreError(FunctionInitError):
+    """A hook failed after the function had been restored."""
 
 
 class BadAnswerError(FunctionError):

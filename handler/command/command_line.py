@@ -66,14 +66,66 @@ def _add_invoke(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_host(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("handler", nargs="?", help="package.module.function of any Lambda handler (ours)")
+    parser.description = (
+        "Serve a Lambda function on this machine, as HTTP and as Lambda's Invoke API: "
+        'boto3.client("lambda", endpoint_url="http://127.0.0.1:9000").invoke(FunctionName="function"). '
+        "What the host knows of itself is at /_quickthaw/ (JSON) and /_quickthaw/metrics (Prometheus)."
+    )
+    parser.add_argument("handler", nargs="?", help="module.function of any Lambda handler (ours)")
     parser.add_argument(
-        "--port", type=int, default=9000, metavar="N", help="on 127.0.0.1; 0 takes a free one (9000)"
+        "--task-root", type=_folder, metavar="DIR", help="the folder of the function's code (this one)"
     )
     parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
     parser.add_argument(
+        "--port", type=int, default=9000, metavar="N", help="on 127.0.0.1; 0 takes a free one (9000)"
+    )
+    parser.add_argument("--name", default="function", help="what clients call it (function)")
+    starts = parser.add_argument_group("starts")
+    starts.add_argument(
+        "--start",
+        choices=("cold", "zygote", "criu"),
+        default="cold",
+        help="how a process comes to be: by its own init, or after one init by fork, or from a snapshot on "
+        "disk (cold)",
+    )
+    starts.add_argument(
+        "--warmup-event",
+        type=_file,
+        metavar="FILE",
+        help="an event, JSON, that the function answers before it is captured",
+    )
+    starts.add_argument(
+        "--max-instances",
+        type=_count,
+        metavar="N",
+        help="at most this many processes, each with one request at a time (1 for ours, which uses every "
+        "core by itself; else one for each core)",
+    )
+    starts.add_argument(
+        "--min-warm", type=_count_or_none, default=1, metavar="N", help="keep this many ready (1)"
+    )
+    starts.add_argument(
+        "--idle-timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="S",
+        help="end the others when they had no request for so long (300)",
+    )
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
         "--timeout", type=_seconds, default=60.0, metavar="S", help="for init, and for each request (60)"
     )
+    limits.add_argument(
+        "--memory-mib", type=_count, metavar="M", help="end a process that takes more (no limit)"
+    )
+    limits.add_argument(
+        "--max-waiting",
+        type=_count_or_none,
+        default=256,
+        metavar="N",
+        help="refuse requests with 429 when so many wait for a process (256)",
+    )
+    parser.set_defaults(parser=parser)
 
 
 def _token_ids(text: str) -> list[int]:
@@ -97,6 +149,30 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"expected seconds, more than 0, found {text}")
     return seconds
+
+
+def _count(text: str) -> int:
+    number = _count_or_none(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("expected at least 1, found 0")
+    return number
+
+
+def _count_or_none(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number, found {text}")
+    return int(text)
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"no such folder: {text}")
+    return Path(text)
+
+
+def _file(text: str) -> Path:
+    _json_file(text)
+    return Path(text)
 
 
 def _json_file(text: str) -> object:

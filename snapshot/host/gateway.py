@@ -10,14 +10,21 @@
 This is an ASGI application; `front` serves it. Source: https://asgi.readthedocs.io/en/latest/specs/www.html.
 """
 
-import asyncio
 import json
-import logging
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
-from typing import Any
 
 from quickthaw.snapshot.errors import BadAnswerError, FunctionError, RequestTooLargeError, SnapshotError
+from quickthaw.snapshot.host.asgi import (
+    ClientGoneError,
+    Message,
+    Receive,
+    Send,
+    answer_until_client_leaves,
+    read_body,
+    send_body,
+    send_head,
+    send_whole,
+)
 from quickthaw.snapshot.host.async_invocation import AsyncInvocation
 from quickthaw.snapshot.host.http_answer import Head, read_prelude, read_whole
 from quickthaw.snapshot.host.http_error import error_event, error_response
@@ -25,17 +32,8 @@ from quickthaw.snapshot.host.http_request import TRACE_HEADER, HttpRequest, to_e
 from quickthaw.snapshot.host.pool import Pool
 from quickthaw.snapshot.streaming import HTTP_INTEGRATION_TYPE
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
 _EVENT_LIMIT_BYTES = 6 * 1024 * 1024  # Lambda's, for the whole event
 _ERROR_EVENT = b'data: {"error"'
-_logger = logging.getLogger(__name__)
-
-
-class _ClientGoneError(Exception):
-    """The client closed its connection before it had sent its request."""
 
 
 class Gateway:
@@ -50,63 +48,33 @@ class Gateway:
         Raises: FunctionError where an answer broke off: the server then breaks off the body.
         """
         try:
-            request = _request(scope, await _read_body(receive))
-        except _ClientGoneError:
+            request = _request(scope, await read_body(receive, _EVENT_LIMIT_BYTES))
+        except ClientGoneError:
             return
         except RequestTooLargeError as exc:
-            await _send_whole(send, *error_response(exc))
+            await send_whole(send, *error_response(exc))
             return
-        answering = asyncio.create_task(self._answer(request, send))
-        leaving = asyncio.create_task(_wait_until_client_leaves(receive))
-        try:
-            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            answering.cancel()
-            leaving.cancel()
-            await asyncio.wait((answering, leaving))
-        if answering.cancelled():
-            return
-        try:
-            answering.result()
-        except FunctionError:
-            raise
-        except Exception:
-            _logger.exception("the gateway failed")
-            raise
+        await answer_until_client_leaves(self._answer(request, send), receive)
 
     async def _answer(self, request: HttpRequest, send: Send) -> None:
         try:
             invocation = await self._pool.invoke(_event(request), request.header(TRACE_HEADER))
         except SnapshotError as exc:
-            await _send_whole(send, *error_response(exc))
+            await send_whole(send, *error_response(exc))
             return
         with closing(invocation):
             try:
                 head, body = await _begin(invocation)
             except FunctionError as exc:
-                await _send_whole(send, *error_response(exc))
+                await send_whole(send, *error_response(exc))
                 return
             if invocation.is_streamed:
                 await _send_stream(send, head, body, invocation)
             else:
-                await _send_whole(send, head, body)
+                await send_whole(send, head, body)
 
 
 # --- the request ---
-
-
-async def _read_body(receive: Receive) -> bytes:
-    """Raises: _ClientGoneError, RequestTooLargeError."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _ClientGoneError
-        body += message.get("body", b"")
-        if len(body) > _EVENT_LIMIT_BYTES:
-            raise RequestTooLargeError(_EVENT_LIMIT_BYTES)
-        if not message.get("more_body"):
-            return bytes(body)
 
 
 def _request(scope: Message, body: bytes) -> HttpRequest:
@@ -127,11 +95,6 @@ def _event(request: HttpRequest) -> bytes:
     if len(event) > _EVENT_LIMIT_BYTES:
         raise RequestTooLargeError(_EVENT_LIMIT_BYTES)
     return event
-
-
-async def _wait_until_client_leaves(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 # --- the answer ---
@@ -160,36 +123,20 @@ def _begun(invocation: AsyncInvocation, data: bytes) -> tuple[Head, bytes] | Non
     return Head(200, [("content-type", invocation.content_type)]), data
 
 
-async def _send_whole(send: Send, head: Head, body: bytes) -> None:
-    length = [("content-length", str(len(body)))] if head.has_body else []
-    await _send_head(send, Head(head.status, head.headers + length))
-    await _send_body(send, body if head.has_body else b"", is_last=True)
-
-
 async def _send_stream(send: Send, head: Head, body: bytes, invocation: AsyncInvocation) -> None:
     """Send what there is of the body, then each chunk as it comes.
 
     Raises: FunctionError where the answer breaks off.
     """
-    await _send_head(send, head)
+    await send_head(send, head)
     try:
-        await _send_body(send, body)
+        await send_body(send, body)
         async for chunk in invocation:
             body = chunk.data
-            await _send_body(send, body)
+            await send_body(send, body)
     except FunctionError as exc:
         # Unless the function has said it itself, or was cut off within an event.
         if head.is_event_stream and body.endswith(b"\n\n") and not body.startswith(_ERROR_EVENT):
-            await _send_body(send, error_event(exc))
+            await send_body(send, error_event(exc))
         raise
-    await _send_body(send, b"", is_last=True)
-
-
-async def _send_head(send: Send, head: Head) -> None:
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers]
-    await send({"type": "http.response.start", "status": head.status, "headers": headers})
-
-
-async def _send_body(send: Send, data: bytes, *, is_last: bool = False) -> None:
-    if data or is_last:
-        await send({"type": "http.response.body", "body": data, "more_body": not is_last})
+    await send_body(send, b"", is_last=True)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from quickthaw.snapshot.engines.engine import Engine, exited
 from quickthaw.snapshot.host.invocation import Invocation
 from quickthaw.snapshot.host.lifeline import Lifeline
+from quickthaw.snapshot.host.output import Output
 from quickthaw.snapshot.host.runtime_api import RuntimeApi
 
 _OUTPUT_WAIT_S = 2.0
@@ -48,26 +49,22 @@ class Instance:
         self.start_kind = engine.name
         self._api = RuntimeApi()
         self._lifeline = Lifeline()
-        output, process_end = os.pipe()
-        # Two threads: a grandchild may keep the output open long after the process has ended.
-        self._reader = threading.Thread(
-            target=_read_lines, args=(output, on_output), name="instance-output", daemon=True
-        )
-        self._reader.start()
+        self._output = Output(on_output)
         try:
             self._process = engine.start(
                 {**environ, "AWS_LAMBDA_RUNTIME_API": self._api.address},
-                process_end,
+                self._output.process_end,
                 self._lifeline.process_end,
             )
         except BaseException:
             self._lifeline.abandon()
-            os.close(process_end)
+            os.close(self._output.process_end)
             self._end()
             raise
-        os.close(process_end)
+        os.close(self._output.process_end)
         self._lifeline.attach(self._process.pid)
         self.spawned_ns = self._process.spawned_ns
+        # A thread of its own: a grandchild may keep the output open long after the process has ended.
         self._watcher = threading.Thread(target=self._watch, name="instance-exit", daemon=True)
         self._watcher.start()
 
@@ -109,6 +106,10 @@ class Instance:
         self._api.send(invocation)
         return invocation
 
+    def read_output(self) -> None:
+        """Pass on what the process has printed by now."""
+        self._output.read_now()
+
     def kill(self) -> None:
         """End the process, and whatever waits for it; it is not waited for."""
         self._api.fail(exited(-signal.SIGKILL))
@@ -122,14 +123,8 @@ class Instance:
 
     def _end(self) -> None:
         self._lifeline.cut()
-        self._reader.join(_OUTPUT_WAIT_S)
+        self._output.join(_OUTPUT_WAIT_S)
         self._api.close()
 
     def _watch(self) -> None:
         self._api.fail(exited(self._process.wait()))
-
-
-def _read_lines(output: int, on_output: Callable[[str], object]) -> None:
-    with open(output, "rb") as lines:
-        for line in lines:
-            on_output(line.decode("utf-8", "replace"))

@@ -44,6 +44,7 @@ class Invocation:
     def __init__(self, event: bytes, timeout_s: float, trace_id: str | None = None) -> None:
         self.event = event
         self.request_id = str(uuid4())
+        self.client_context: str | None = None
         self.trace_id = trace_id or f"Root=1-{int(time.time()):08x}-{uuid4().hex[:24]};Sampled=0"
         self.timeout_s = timeout_s
         self.deadline_ms = int((time.time() + timeout_s) * 1000)
@@ -51,12 +52,18 @@ class Invocation:
         self.is_streamed = False
         self.is_closed = False
         self.on_timeout: Callable[[], object] = _do_nothing
-        self._deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+        self._began_ns = time.monotonic_ns()
+        self._deadline_ns = self._began_ns + int(timeout_s * 1e9)
         self._items: SimpleQueue[Chunk | End] = SimpleQueue()
         self._is_over = False
         self._room = threading.Semaphore(_MAX_WAITING_CHUNKS)
         self._hang_up: Callable[[], object] = _do_nothing
         self._hang_up_lock = threading.Lock()
+
+    @property
+    def elapsed_ms(self) -> float:
+        """How long ago it was made."""
+        return (time.monotonic_ns() - self._began_ns) / 1e6
 
     # --- who waits ---
 

@@ -6,15 +6,17 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from quickthaw.snapshot.engines.cold import ColdEngine
+from quickthaw.snapshot.engines.cold import BOOTSTRAP, ColdEngine
+from quickthaw.snapshot.errors import SnapshotError
 from quickthaw.snapshot.host.front import Front
+from quickthaw.snapshot.host.hosted_function import HostedFunction
 from quickthaw.snapshot.host.instance import Instance
-from quickthaw.snapshot.host.pool import Pool
+from quickthaw.snapshot.host.pool import Pool, PoolLimits
+from quickthaw.snapshot.host.worker import OnOutput, Worker
 
 TIMEOUT_S = 30.0
 OURS = "quickthaw.handler.app.lambda_handler"
@@ -57,14 +59,26 @@ class Service:
 def serving(
     handler: str, task_root: Path, environ: Mapping[str, str] | None = None, **options: Any
 ) -> Iterator[Service]:
-    """Serve `handler`. `options` are the pool's: timeout_s, max_waiting."""
+    """Serve `handler`. `options` are PoolLimits', and `bootstrap`."""
     output: list[str] = []
     starts: list[Instance] = []
-    engine = ColdEngine(handler, str(task_root))
-    spawn = partial(Instance, engine, {**os.environ, **(environ or {})}, output.append)
-    options = {"timeout_s": TIMEOUT_S, **options}
-    pool = Pool(spawn, on_start=lambda instance, _: starts.append(instance), **options)
-    with pool, Front(pool) as front:
+    engine = ColdEngine(handler, str(task_root), options.pop("bootstrap", BOOTSTRAP))
+    function = HostedFunction(handler, task_root=str(task_root))
+    inherited = {**os.environ, **(environ or {})}
+
+    def spawn(on_output: OnOutput) -> Instance:
+        def take(line: str) -> None:
+            output.append(line)
+            on_output(line)
+
+        return Instance(engine, function.environment(inherited, engine.name), take)
+
+    def note(worker: Worker, error: SnapshotError | None) -> None:
+        if error is None and worker.instance is not None:
+            starts.append(worker.instance)
+
+    pool = Pool(spawn, PoolLimits(**{"timeout_s": TIMEOUT_S, **options}), note)
+    with Front(pool, function) as front:
         yield Service(front.url, pool, output, starts)
 
 

@@ -34,7 +34,7 @@ def test_chunks_come_in_order_and_then_the_end() -> None:
 
         thread = _in_thread(deliver)
         received = await _read(invocation)
-        await invocation.over
+        assert invocation.is_over
         await asyncio.to_thread(thread.join)
         return received
 
@@ -62,7 +62,7 @@ def test_the_deadline_ends_it_and_kills() -> None:
         invocation.on_timeout = lambda: killed.append(time.monotonic())
         with pytest.raises(FunctionTimeoutError, match=r"timed out after 0\.01 seconds"):
             await anext(invocation)
-        assert invocation.over.done()
+        assert invocation.is_over
         assert invocation.is_closed
 
     asyncio.run(run())
@@ -101,6 +101,38 @@ def test_closing_hangs_up_whoever_comes_first(is_attached_first: bool) -> None:
 
     asyncio.run(run())
     assert hung_up == [True]
+
+
+def test_the_end_is_told_before_it_is_read() -> None:
+    told: list[FunctionError | None] = []
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+        invocation.on_over = told.append
+        error = FunctionError("E", "broke")
+        invocation.deliver(b"unread")
+        invocation.finish(error)
+        invocation.finish()
+        assert (await anext(invocation)).data == b"unread"
+        with pytest.raises(FunctionError):
+            await anext(invocation)
+        assert told == [error]
+
+    asyncio.run(run())
+
+
+def test_the_process_is_killed_before_the_end_is_told() -> None:
+    steps = []
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=0.01)
+        invocation.on_timeout = lambda: steps.append("killed")
+        invocation.on_over = lambda error: steps.append(type(error).__name__)
+        with pytest.raises(FunctionTimeoutError):
+            await anext(invocation)
+
+    asyncio.run(run())
+    assert steps == ["killed", "FunctionTimeoutError"]
 
 
 def test_closing_after_the_end_hangs_up_nobody() -> None:
