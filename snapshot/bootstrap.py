@@ -2,9 +2,9 @@
 """Runs a handler on AWS's runtime client: `python -m quickthaw.snapshot.bootstrap package.module.function`.
 
 What `python -m awslambdaric` does, with four seams of our own: orjson writes the results, a
-StreamedResponse is streamed, an initialised process waits where AWS would capture it (awslambdaric's own
-gate, over HTTP, under AWS_LAMBDA_INITIALIZATION_TYPE=snap-start), and the connection to the Runtime API is
-made only after that.
+StreamedResponse is streamed, an initialised process waits where AWS would capture it (under
+AWS_LAMBDA_INITIALIZATION_TYPE=snap-start; for our own engines at a gate), and the connection to the Runtime
+API is made only after that.
 """
 
 import gc
@@ -30,12 +30,14 @@ def main(arguments: list[str]) -> None:
     except errors.BootstrapError as exc:
         sys.exit(f"quickthaw bootstrap: {exc}")
     streaming.enable()
-    # The interpreter brings its own threads; OpenBLAS's would spin against them and would not survive a
-    # fork.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    config.prepare(os.environ)
+    if setup.is_captured:
+        from quickthaw.snapshot import (
+            hooks,  # noqa: F401 - what no clone may share is made anew, before all else
+        )
     # A user's handler finds the user's modules first. Ours needs none: numpy must not be a file called so.
     sys.path.insert(len(sys.path) if setup.handler.startswith("quickthaw.") else 0, setup.task_root)
-    client.run(setup.handler, setup.runtime_api)
+    client.run(setup)
 
 
 def _search_working_folder_last() -> None:

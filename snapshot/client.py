@@ -9,12 +9,12 @@ and made when the first event is asked for: after init, and under SnapStart afte
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from quickthaw.snapshot.errors import BootstrapError
-from quickthaw.snapshot.marks import mark
+from quickthaw.snapshot.marks import mark, restart
 
 
 @contextmanager
@@ -36,7 +36,7 @@ _TRANSPORT = find_spec("runtime_client")
 with _transport_withheld():
     from awslambdaric import bootstrap, lambda_runtime_client  # type: ignore[import-untyped]
 
-from quickthaw.snapshot import afterwards  # noqa: E402
+from quickthaw.snapshot import afterwards, config  # noqa: E402
 from quickthaw.snapshot.marshaller import Marshaller  # noqa: E402
 from quickthaw.snapshot.streaming import StreamedResponse, send  # noqa: E402
 
@@ -53,11 +53,35 @@ def connect_transport() -> None:
     lambda_runtime_client.runtime_client = runtime_client
 
 
+def prepare_transport() -> None:
+    """Load what the transport is linked with: of its 2 ms the larger part, and none that knows an address."""
+    import ctypes
+
+    with suppress(OSError):  # then it takes them
+        ctypes.CDLL("libstdc++.so.6")
+
+
 class RuntimeClient(lambda_runtime_client.LambdaRuntimeClient):  # type: ignore[misc]
     """One function process's side of the Runtime API."""
 
     marshaller = Marshaller()
     _is_ready = False
+
+    def __init__(self, runtime_api: str, restore_gate: str | None = None) -> None:
+        super().__init__(runtime_api)
+        self._restore_gate = restore_gate
+
+    def restore_next(self) -> None:
+        """Block in the captured process; return in the restored one."""
+        prepare_transport()
+        if self._restore_gate is None:
+            super().restore_next()
+            restart("snapstart")
+            return
+        from quickthaw.snapshot import gate
+
+        gate.wait(self._restore_gate)
+        self.lambda_runtime_address = config.runtime_api()
 
     def wait_next_invocation(self) -> Any:
         """Block until there is an event."""
@@ -93,7 +117,23 @@ class RuntimeClient(lambda_runtime_client.LambdaRuntimeClient):  # type: ignore[
         send(result_data, self.lambda_runtime_address, path, headers)
 
 
-def run(handler: str, runtime_api: str) -> None:
+def run(setup: config.SnapshotConfig) -> None:
     """Import the handler and serve events; returns only by SystemExit."""
     afterwards.enable()
-    bootstrap.run(handler, RuntimeClient(runtime_api))
+    if setup.is_captured and setup.warmup_event is not None:
+        _warm_up_with(setup.warmup_event)
+    bootstrap.run(setup.handler, RuntimeClient(setup.runtime_api, setup.restore_gate))
+
+
+def _warm_up_with(path: str) -> None:
+    """Have the handler answer an event before its own hooks: the last one registered is the first to run."""
+    from quickthaw.snapshot import hooks, warmup
+
+    get_handler = bootstrap._get_handler
+
+    def get_handler_and_register(name: str) -> Any:
+        handler = get_handler(name)
+        hooks.register_before_snapshot(warmup.answer_file, handler, path)
+        return handler
+
+    bootstrap._get_handler = get_handler_and_register

@@ -21,7 +21,7 @@ from functools import partial
 from queue import SimpleQueue
 from socket import SHUT_RD, SHUT_RDWR, SO_LINGER, SOL_SOCKET, create_server, socket
 
-from quickthaw.snapshot.errors import FunctionError, FunctionInitError, WireError
+from quickthaw.snapshot.errors import FunctionError, FunctionInitError, FunctionRestoreError, WireError
 from quickthaw.snapshot.host import http_wire
 from quickthaw.snapshot.host.http_wire import Request
 from quickthaw.snapshot.host.invocation import Invocation, error_from_document, error_from_trailers
@@ -51,7 +51,7 @@ class RuntimeApi:
             ("GET", f"{_PREFIX}/invocation/next"): self._serve_next,
             ("POST", f"{_PREFIX}/init/error"): self._take_init_error,
             ("GET", f"{_PREFIX}/restore/next"): self._serve_restore,
-            ("POST", f"{_PREFIX}/restore/error"): self._take_init_error,
+            ("POST", f"{_PREFIX}/restore/error"): self._take_restore_error,
         }
         self._acceptor = threading.Thread(target=self._accept, name="runtime-api", daemon=True)
         self._acceptor.start()
@@ -84,6 +84,11 @@ class RuntimeApi:
     def has_failed(self) -> bool:
         """Whether there will be no more answers."""
         return self._failure is not None
+
+    @property
+    def failure(self) -> FunctionError | None:
+        """Why there will be no more answers."""
+        return self._failure
 
     def send(self, invocation: Invocation) -> None:
         """Queue an event for the function.
@@ -221,8 +226,14 @@ class RuntimeApi:
         return True
 
     def _take_init_error(self, connection: socket, request: Request) -> bool:
+        return self._take_failure(connection, request, FunctionInitError)
+
+    def _take_restore_error(self, connection: socket, request: Request) -> bool:
+        return self._take_failure(connection, request, FunctionRestoreError)
+
+    def _take_failure(self, connection: socket, request: Request, kind: type[FunctionInitError]) -> bool:
         error_type = request.headers.get(ERROR_TYPE_TRAILER.lower(), "")
-        self.fail(error_from_document(request.read(), error_type, FunctionInitError))
+        self.fail(error_from_document(request.read(), error_type, kind))
         http_wire.reply_json(connection, 202, _ACCEPTED)
         return True
 

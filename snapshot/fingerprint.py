@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a capture depends on: when one part of it has changed, the capture is out of date.
+
+    {"function":      {"handler": "package.module.function"},
+     "interpreter":   {"version": "3.11.7 (main, …)", "executable": "/usr/bin/python3"},
+     "packages":      {"numpy": "2.3.5", …},                     every distribution that can be imported
+     "code":          {"handler.py": SHA-256, …},                Python and native modules under the task root
+     "files":         {"/srv/shards/manifest.json": SHA-256, …}  that the configuration names
+     "configuration": {"QUICKTHAW_MAX_TOKENS": "256", …}}        without secrets: those may be rotated
+
+A part is a flat table, so that a fingerprint can be kept as JSON, and a difference be told by its name.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from hashlib import sha256
+
+from quickthaw.snapshot.config import WARMUP_EVENT
+
+Fingerprint = dict[str, dict[str, str]]
+
+_ABSENT = "absent"
+_CODE_SUFFIXES = (".py", ".so")
+_CONFIGURATION = ("QUICKTHAW_", "PYTHON", "OPENBLAS_", "OMP_", "MKL_", "LD_")  # beginnings of names
+_SECRET = ("KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+_SHARDS = "QUICKTHAW_SHARDS"
+_OUR_PACKAGE = "quickthaw."
+_OUR_FOLDERS = ("handler", "layers", "snapshot")
+_INFO_SUFFIXES = (".dist-info", ".egg-info")
+
+
+def take(handler: str, task_root: str | None, environ: Mapping[str, str]) -> Fingerprint:
+    """The fingerprint of a function that would be started now."""
+    return {
+        "function": {"handler": handler},
+        "interpreter": {"version": sys.version, "executable": sys.executable},
+        "packages": _packages(),
+        "code": _code(handler, task_root or environ.get("LAMBDA_TASK_ROOT") or os.getcwd()),
+        "files": _files(environ),
+        "configuration": _configuration(environ),
+    }
+
+
+def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
+    """What has changed, in words; nothing where nothing has."""
+    changes: list[str] = []
+    for part in sorted(before.keys() | now.keys()):
+        old, new = before.get(part, {}), now.get(part, {})
+        names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
+        changes += [_in_words(part, name, old.get(name), new.get(name)) for name in names]
+    return changes
+
+
+def _in_words(part: str, name: str, old: str | None, new: str | None) -> str:
+    if part in ("code", "files"):  # digests tell nobody anything
+        is_new, is_gone = old in (None, _ABSENT), new in (None, _ABSENT)
+        return f"{name} {'is new' if is_new else 'is gone' if is_gone else 'has changed'}"
+    what = {"packages": name, "configuration": name}.get(part, f"the {part}'s {name}")
+    if old is None:
+        return f"{what} is new: {new}"
+    if new is None:
+        return f"{what} is gone; it was {old}"
+    return f"{what} was {old}, is {new}"
+
+
+def _packages() -> dict[str, str]:
+    packages: dict[str, str] = {}
+    for folder in reversed(sys.path):  # so that the first one that is found counts
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            stem, suffix = os.path.splitext(name)
+            if suffix in _INFO_SUFFIXES and not name.startswith("~"):  # as pip names what it takes apart
+                package, _, version = stem.partition("-")
+                packages[package] = version
+    return packages
+
+
+def _code(handler: str, task_root: str) -> dict[str, str]:
+    """Of our own handler our own code: it runs nothing of the task root."""
+    if not handler.startswith(_OUR_PACKAGE):
+        return {os.path.relpath(path, task_root): _digest(path) for path in _modules(task_root)}
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return {
+        os.path.relpath(path, root): _digest(path)
+        for folder in _OUR_FOLDERS
+        for path in _modules(os.path.join(root, folder))
+    }
+
+
+def _modules(folder: str) -> Iterator[str]:
+    for directory, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if not each.startswith(".") and each != "__pycache__"]
+        for name in names:
+            if name.endswith(_CODE_SUFFIXES):
+                yield os.path.join(directory, name)
+
+
+def _files(environ: Mapping[str, str]) -> dict[str, str]:
+    paths = []
+    if _SHARDS in environ:
+        paths.append(os.path.join(environ[_SHARDS], "manifest.json"))
+    if WARMUP_EVENT in environ:
+        paths.append(environ[WARMUP_EVENT])
+    return {path: _digest(path) for path in paths}
+
+
+def _configuration(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(_CONFIGURATION) and not any(word in name for word in _SECRET)
+    }
+
+
+def _digest(path: str) -> str:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _ABSENT
+    return _digest_of(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=65_536)
+def _digest_of(path: str, *identity: int) -> str:
+    """Read once for as long as the file stays as it is."""
+    del identity
+    try:
+        with open(path, "rb") as file:
+            return sha256(file.read()).hexdigest()
+    except OSError:
+        return _ABSENT
