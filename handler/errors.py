@@ -193,6 +193,8 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     snapshot.StreamSetupError: UNEXPECTED,
     snapshot.StreamBrokenError: _broken(_IO),
     snapshot.StreamRefusedError: _broken(_IO),
+    snapshot.ImageError: _broken(_DATA),
+    snapshot.ImageWriteError: _broken(_CANNOT_CREATE),
     snapshot.WireError: _broken(_IO),
     snapshot.HostError: UNEXPECTED,
     snapshot.TooManyRequestsError: _refused(429),

@@ -8,6 +8,8 @@ SnapshotError
 │   ├── StreamSetupError      it cannot be sent as asked: a chunk that is not bytes
 │   ├── StreamBrokenError     the connection to the Runtime API is gone
 │   └── StreamRefusedError    the Runtime API answered with something other than success
+├── ImageError                a state image cannot be used; whoever meant to goes on without
+│   └── ImageWriteError       it cannot be written
 ├── WireError                 a connection of the host's: the peer is gone, or what it sent is not HTTP
 ├── HostError                 the host did not get an event to the function
 │   ├── TooManyRequestsError  as many wait for the function as may
@@ -71,6 +73,14 @@ class StreamRefusedError(StreamError):
         super().__init__(
             f"the Runtime API at {address} answered the streamed response with {status}, not 202"
         )
+
+
+class ImageError(SnapshotError):
+    """A state image cannot be used."""
+
+
+class ImageWriteError(ImageError):
+    """A state image cannot be written."""
 
 
 class WireError(SnapshotError):
