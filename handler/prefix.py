@@ -25,7 +25,7 @@ class SavedPrefix(Protocol):
         """How many of these, from the first on, it can stand for; 0 where loading it is not worth it."""
 
     def load(self, n_tokens: int, cache: KeyValueCache) -> None:
-        """Make the cache hold its first n_tokens, or none where it turns out to be damaged."""
+        """Put its first n_tokens into an empty cache, or none where it turns out to be damaged."""
 
 
 class KnownPrefix:
@@ -49,6 +49,8 @@ class KnownPrefix:
         n_kept = self._cache.n_shared(wanted)
         n_saved = 0 if self._saved is None else self._saved.n_shared(wanted)
         if self._saved is not None and n_saved > n_kept:
+            self._cache.rewind(0)
+            self._cache.reserve(len(token_ids))  # at once: what is loaded need not move
             self._saved.load(n_saved, self._cache)
         else:
             self._cache.rewind(n_kept)

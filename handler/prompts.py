@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 from typing import NamedTuple
 
 from quickthaw.handler.errors import ContextLengthError, FieldError
@@ -40,6 +41,23 @@ class PromptReader:
             ["prompt"] if len(request.prompts) == 1 else [f"prompt[{i}]" for i in range(len(request.prompts))]
         )
         return [self._read(name, prompt) for name, prompt in zip(names, request.prompts, strict=True)]
+
+    def read_shared(self, request: Generation) -> Sequence[int]:
+        """The tokens that requests like this one begin with: those common to its prompts; of a chat, those up
+        to what its user says last.
+
+        Raises: as `read`; FieldError when there are none.
+        """
+        if request.messages is None:
+            prompts = self.read(request)
+        else:
+            said = request.messages[:-1] if request.messages[-1]["role"] == "user" else request.messages
+            asked = [[*said, {"role": "user", "content": text}] for text in "ab"]
+            prompts = [prompt for each in asked for prompt in self.read(request._replace(messages=each))]
+        shared: Sequence[int] = commonprefix([list(prompt.ids) for prompt in prompts])
+        if not shared:
+            raise FieldError("prompt", "prompts that begin alike", "none")
+        return shared
 
     def check_id(self, field: str, token_id: int) -> None:
         """Raises: FieldError when it is no token."""

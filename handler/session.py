@@ -49,9 +49,10 @@ class Session:
         template = (
             None if manifest.chat_template is None else ChatTemplate.from_manifest(manifest.chat_template)
         )
-        self._prompts = PromptReader(tokenizer, template, self.vocab_size, self.context_tokens)
+        self.prompts = PromptReader(tokenizer, template, self.vocab_size, self.context_tokens)
         self._has_tokenizer = tokenizer is not None
-        self._shards = shards
+        self.shards = shards
+        self.engine = engine
         self._prefix = KnownPrefix(manifest.model, saved)
         # Only what came before the first token is of interest, and an answer may be long.
         self._machine = Machine(engine, self._prefix, tokenizer, manifest.eos_token_ids, shards.spans.take)
@@ -65,17 +66,17 @@ class Session:
             path = shards.tokenizer_path()
             tokenizer = None if path is None else Tokenizer.open(path)
         engine = Interpreter(shards, config.layers.n_threads or usable_cpus())
-        return cls(shards, engine, tokenizer, config)
+        return cls(shards, engine, tokenizer, config, _saved_prefix(shards, config))
 
     @property
     def bytes_read(self) -> int:
         """Bytes of the shards that were needed so far."""
-        return self._shards.bytes_mapped
+        return self.shards.bytes_mapped
 
     @property
     def resident_bytes(self) -> int | None:
         """How much of those is in memory now; takes milliseconds. None where the kernel does not say."""
-        return self._shards.resident_bytes()
+        return self.shards.resident_bytes()
 
     @property
     def kv_bytes(self) -> int:
@@ -84,11 +85,12 @@ class Session:
 
     def forget(self) -> None:
         """The answer has left: keep what the next one may begin with, and give back the rest."""
-        self._prefix.keep(self.config.kept_tokens)
+        if not self._is_busy():
+            self._prefix.keep(self.config.kept_tokens)
 
     def take_spans(self) -> list[Span]:
         """What the shards and the engine timed since this was last asked."""
-        return self._shards.spans.take()
+        return self.shards.spans.take()
 
     def generate(self, request: Generation) -> Completion:
         """Check the prompts now, compute the answer as it is iterated.
@@ -99,9 +101,9 @@ class Session:
         """
         if self._is_busy():
             raise BusyError("another request is being answered: this function answers one at a time")
-        self._shards.check_unchanged()  # the tokenizer's tables are read before any layer is asked for
-        with self._shards.spans.timed("tokenise"):
-            prompts = self._prompts.read(request)
+        self.shards.check_unchanged()  # the tokenizer's tables are read before any layer is asked for
+        with self.shards.spans.timed("tokenise"):
+            prompts = self.prompts.read(request)
         self._check(request)
         deadline = Deadline(request.deadline_ns, self.config.deadline_margin_ms * 1_000_000)
         decoding = Decoding(self._machine, request, deadline, self.context_tokens)
@@ -118,4 +120,12 @@ class Session:
         if request.stop and not self._has_tokenizer:
             raise FieldError("stop", "none: this model has no tokenizer", f"{len(request.stop)}")
         for token_id, _ in request.sampling.logit_bias:
-            self._prompts.check_id(f"logit_bias.{token_id}", token_id)
+            self.prompts.check_id(f"logit_bias.{token_id}", token_id)
+
+
+def _saved_prefix(shards: ShardSet, config: HandlerConfig) -> SavedPrefix | None:
+    if config.state_image is None:
+        return None
+    from quickthaw.handler.state_image import open_image  # only who has one waits for it
+
+    return open_image(config.state_image, config.layers.shards, shards)
