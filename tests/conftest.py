@@ -4,23 +4,20 @@
 import os
 import platform
 import signal
-import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quickthaw.layers.checkpoints.split import split
+from tests.contract.emulator import find_emulator
 
 _CACHE = Path(__file__).parent / ".cache"
-_SAM_VERSION = "1.170.0"
-_EMULATORS = {"x86_64": "aws-lambda-rie-x86_64", "aarch64": "aws-lambda-rie-arm64"}
 
 
 def pytest_sessionstart() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would the commands that tests interrupt."""
+    """What a shell starts in the background ignores Ctrl-C; the commands that tests interrupt must not."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -62,21 +59,8 @@ def smollm2_bf16_shards() -> Path:
 
 @pytest.fixture(scope="session")
 def emulator_path() -> Path:
-    """AWS's Runtime Interface Emulator, out of the wheel of AWS's SAM CLI, which is not installed."""
-    name = _EMULATORS.get(platform.machine()) if sys.platform == "linux" else None
-    if name is None:
+    """AWS's Runtime Interface Emulator."""
+    path = find_emulator()
+    if path is None:
         pytest.skip(f"AWS builds no Runtime Interface Emulator for {sys.platform} on {platform.machine()}")
-    path = _CACHE / f"{name}-{_SAM_VERSION}"
-    if not path.exists():
-        _CACHE.mkdir(exist_ok=True)
-        package = f"aws-sam-cli=={_SAM_VERSION}"
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        subprocess.run([*pip, "--dest", str(_CACHE), package], check=True)
-        wheel = _CACHE / f"aws_sam_cli-{_SAM_VERSION}-py3-none-any.whl"
-        partial = path.with_suffix(f".{os.getpid()}")
-        with zipfile.ZipFile(wheel) as archive:
-            partial.write_bytes(archive.read(f"samcli/local/rapid/{name}"))
-        partial.chmod(0o755)
-        partial.rename(path)
-        wheel.unlink()
     return path
