@@ -242,6 +242,17 @@ def trace_id() -> str | None:
     return os.environ.get("_X_AMZN_TRACE_ID")
 
 
+def instance_name() -> str:
+    """What this process is called among those of its function; Lambda's log stream is of one alone."""
+    return os.environ.get("AWS_LAMBDA_LOG_STREAM_NAME") or f"{os.getpid()}-{os.urandom(4).hex()}"
+
+
+def memory_limit_bytes() -> int | None:
+    """What Lambda gives the function, files that are cached included; None elsewhere."""
+    text = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
+    return int(text) << 20 if text.isascii() and text.isdigit() else None
+
+
 def trace_exporters() -> list[str]:
     """What OpenTelemetry's own variable names, as its SDK reads it."""
     names = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")

@@ -45,6 +45,17 @@ class DirectEvent:
 
 Event = DirectEvent | HttpEvent
 
+# EventBridge's rules and schedules, and a plugin of the Serverless Framework.
+_PINGING_SOURCES = ("aws.events", "aws.scheduler", "serverless-plugin-warmup")
+
+
+def is_ping(event: object) -> bool:
+    """Whether this only asks to be kept warm; `warmer` is said by lambda-warmer and lambda-warmer-py."""
+    if not isinstance(event, dict) or "requestContext" in event:
+        return False
+    is_ours = event.get("quickthaw") == "warm"
+    return is_ours or event.get("warmer") is True or event.get("source") in _PINGING_SOURCES
+
 
 def parse(event: object) -> Event:
     """Which kind of event this is.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from quickthaw.handler import direct, events, gc_pauses
 from quickthaw.handler.config import MetricsOutput, Streaming
-from quickthaw.handler.errors import RouteNotFoundError, is_expected, is_fault
+from quickthaw.handler.errors import RouteNotFoundError, error_body, is_expected, is_fault
 from quickthaw.handler.generation import Completion, Piece
 from quickthaw.handler.http import api
 from quickthaw.handler.http.auth import Guard
@@ -26,6 +26,7 @@ from quickthaw.snapshot import afterwards, streaming
 
 if TYPE_CHECKING:
     from quickthaw.handler.telemetry.request_log import RequestLog
+    from quickthaw.handler.warming import Warmer
 
 _logger = logging.getLogger(__name__)
 
@@ -57,11 +58,14 @@ class Function:
         self._start = timeline
         self._timeline: Timeline | None = timeline  # None once the first token was stamped
         self._log: RequestLog | None = None  # made after the first answer, with what it imports
+        self._warmer: Warmer | None = None  # made with the first ping
         if config.metrics is not MetricsOutput.OFF:
             gc_pauses.watch()
 
     def answer(self, event: object, context: Context) -> Any:
         """What the handler returns: an object, or a StreamedResponse where that is asked for and possible."""
+        if events.is_ping(event):
+            return self._warm(event, context)
         record = RequestRecord(context)
         wire: events.Event = events.DirectEvent(event)
         try:
@@ -76,6 +80,18 @@ class Function:
             return wire.error(exc)
         finally:
             afterwards.defer(lambda: self._report(record))
+
+    def _warm(self, event: Any, context: Context) -> dict[str, Any]:
+        """A ping is no request: none is counted, and the start goes on until there is one."""
+        if self._warmer is None:
+            from quickthaw.handler.warming import Warmer
+
+            self._warmer = Warmer(self._session)
+        try:
+            return self._warmer.answer(event, context)
+        except Exception as exc:
+            _logger.exception("a ping found this environment unfit")
+            return error_body(exc)
 
     def _answer(self, wire: events.Event, context: Context, record: RequestRecord) -> Any:
         if isinstance(wire, HttpEvent):

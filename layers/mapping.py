@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
 
+_READ_AHEAD_BYTES = 1 << 20  # at a time
+
+
 class FileIdentity(NamedTuple):
     """What changes when a file is replaced, rewritten or cut short."""
 
@@ -55,6 +58,16 @@ class FileMapping:
     def check_unchanged(self) -> None:
         """Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError."""
         check_unchanged(self.path, self.identity)
+
+    def read_ahead(self) -> None:
+        """Bring the file into memory in large blocks, where page faults would ask for a few KiB at a time.
+
+        Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError, OSError.
+        """
+        block = bytearray(_READ_AHEAD_BYTES)
+        with open_regular(self.path, self.identity.size_bytes) as file:
+            while file.readinto(block):
+                pass
 
     def resident_bytes(self) -> int | None:
         """How much of the file is in memory, whoever brought it there; None where the kernel does not say.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ class Shard:
         self._entry = entry
         self._mapping: FileMapping | None = None
         self._tensors: dict[str, npt.NDArray[Any]] = {}
+        self._was_read_ahead = False
 
     def load(self, verifier: Verifier) -> None:
         """PENDING → LOADING → READY: opens, verifies and maps the file.
@@ -103,6 +104,18 @@ class Shard:
     def resident_bytes(self) -> int | None:
         """How much of it is in memory: nothing unless READY; None where the kernel does not say."""
         return 0 if self._mapping is None else self._mapping.resident_bytes()
+
+    def read_ahead(self) -> int:
+        """Bring it into memory, where it is not; the bytes that were read.
+
+        Raises: ShardError when it is not READY, is missing, truncated or replaced.
+        """
+        # A kernel that keeps residency to itself calls everything resident: the first time, it is not asked.
+        if self._was_read_ahead and self.resident_bytes() in (None, self.size_bytes):
+            return 0
+        self._ready_mapping().read_ahead()
+        self._was_read_ahead = True
+        return self.size_bytes
 
     def close(self) -> None:
         """READY → CLOSED: lets go of the mapping; views that are still held stay valid."""
@@ -221,6 +234,23 @@ class ShardSet:
             self._verifier.check(file, path, entry["sha256"])
         self._tokenizer = path, identity
         return path
+
+    def read_ahead(self, limit_bytes: int | None, may_go_on: Callable[[], bool]) -> int:
+        """Verify, map and read every shard, so that no request has to wait for it; the bytes that were read.
+
+        Not beyond `limit_bytes`, where what is read last would push out what is needed first.
+        Raises: ShardError.
+        """
+        read_bytes = size_bytes = 0
+        for index, shard in enumerate(self._shards):
+            if not may_go_on():
+                break
+            if index > 0:
+                self.layer(index - 1)
+            size_bytes += shard.size_bytes
+            if limit_bytes is None or size_bytes <= limit_bytes:
+                read_bytes += shard.read_ahead()
+        return read_bytes
 
     def resident_bytes(self) -> int | None:
         """How much of the mapped shards is in memory; None where the kernel does not say."""
