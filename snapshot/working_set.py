@@ -3,7 +3,7 @@
 
 `read_ahead` has them read before the next process asks for them. What was touched is what the kernel has put
 into this process's page tables (proc_pid_pagemap(5)), whoever brought the file into memory. With a page come
-those around it that are in memory already, up to 64 KiB: the record has no finer grain. Linux only: elsewhere
+those around it that are in memory already (64 KiB, or a folio): the record has no finer grain. Linux only: elsewhere
 nothing is recorded, and nothing read ahead.
 """
 
@@ -74,6 +74,7 @@ def read_ahead(directory: str, ranges: Iterable[Range]) -> Thread:
     """
     thread = Thread(target=_ask, args=(directory, ranges), name="quickthaw-read-ahead", daemon=True)
     thread.start()
+    os.register_at_fork(before=thread.join)  # a process that is about to be cloned must have no thread
     return thread
 
 
