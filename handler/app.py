@@ -9,6 +9,7 @@ from typing import Any
 
 from quickthaw.handler.config import HandlerConfig, keep_blas_single_threaded
 from quickthaw.handler.timeline import Timeline
+from quickthaw.snapshot.config import is_to_be_captured
 
 _timeline = Timeline()
 keep_blas_single_threaded()
@@ -22,7 +23,12 @@ from quickthaw.handler.function import Context, Function  # noqa: E402
 from quickthaw.handler.session import Session  # noqa: E402
 
 _timeline.mark("imports")
-_function = Function(Session.open(HandlerConfig.from_env()), _timeline)
+_session = Session.open(HandlerConfig.from_env())
+_function = Function(_session, _timeline)
+if is_to_be_captured():
+    from quickthaw.handler import capture
+
+    capture.register_hooks(_function, _session)
 _timeline.mark("init")
 
 

@@ -11,7 +11,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quickthaw.handler import direct, events, gc_pauses
-from quickthaw.handler.config import MetricsOutput, Streaming
+from quickthaw.handler.config import HandlerConfig, MetricsOutput, Streaming
 from quickthaw.handler.errors import RouteNotFoundError, error_body, is_expected, is_fault
 from quickthaw.handler.generation import Completion, Piece
 from quickthaw.handler.http import api
@@ -51,16 +51,37 @@ class Function:
     """Answers events, one at a time."""
 
     def __init__(self, session: Session, timeline: Timeline) -> None:
-        config = session.config
         self._session = session
+        self.is_rehearsing = False  # then nothing is told of a request
+        self._begin(timeline)
+        if session.config.metrics is not MetricsOutput.OFF:
+            gc_pauses.watch()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether there was a first token since the start."""
+        return self._timeline is None
+
+    def restart(self, config: HandlerConfig) -> None:
+        """The process was restored: forget what was noted before, and read no key that was there then.
+
+        `config` differs from that of the capture in what may change under a function: who may ask.
+        Raises: ApiKeysError.
+        """
+        self.is_rehearsing = False
+        self._session.config = config
+        self._session.take_spans()
+        gc_pauses.take()
+        self._begin(Timeline(self._session.bytes_read))
+
+    def _begin(self, timeline: Timeline) -> None:
+        config = self._session.config
         self._guard = Guard(config.api_keys, config.api_keys_file)
         self._cors = Cors(config.cors_origins)
         self._start = timeline
         self._timeline: Timeline | None = timeline  # None once the first token was stamped
         self._log: RequestLog | None = None  # made after the first answer, with what it imports
         self._warmer: Warmer | None = None  # made with the first ping
-        if config.metrics is not MetricsOutput.OFF:
-            gc_pauses.watch()
 
     def answer(self, event: object, context: Context) -> Any:
         """What the handler returns: an object, or a StreamedResponse where that is asked for and possible."""
@@ -151,7 +172,8 @@ class Function:
     def _report(self, record: RequestRecord) -> None:
         record.end_ns = monotonic_ns()
         try:
-            self._request_log().report(record)
+            if not self.is_rehearsing:
+                self._request_log().report(record)
         finally:
             self._session.forget()
 

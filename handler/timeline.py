@@ -4,13 +4,13 @@
 A mark ends a phase that began at the mark before it, so phases follow each other without a gap: interpreter
 start, imports, init, waiting for the event, and so on to the first token. A span lies anywhere, usually
 inside a phase: one layer, one shard. The marks that the bootstrap made before this module was imported come
-first.
+first. A restore begins a timeline of its own.
 """
 
 from time import monotonic_ns
 from typing import NamedTuple
 
-from quickthaw.snapshot.marks import marks
+from quickthaw.snapshot.marks import marks, start_kind
 
 
 class Phase(NamedTuple):
@@ -23,9 +23,14 @@ class Phase(NamedTuple):
 
 
 class Timeline:
-    """The phases of one process up to now."""
+    """The phases of one process up to now.
 
-    def __init__(self) -> None:
+    `bytes_before` is what it had read of the shards when it was captured.
+    """
+
+    def __init__(self, bytes_before: int = 0) -> None:
+        self.bytes_before = bytes_before
+        self.start_kind = start_kind()  # what began it: "cold", or what restored the process
         self._begin_ns = monotonic_ns()
         self._marks: list[tuple[str, int, int]] = []  # name, end_ns, size_bytes
         self._spans: list[Phase] = []
@@ -57,8 +62,9 @@ class Timeline:
         """Everything about this start, for one line of the log."""
         return {
             "quickthaw": "start",
+            "start": self.start_kind,
             "phases": [phase._asdict() for phase in self.phases()],
-            "bytes_read": bytes_read,
+            "bytes_read": bytes_read - self.bytes_before,
             "major_faults": major_faults(),
             "private_mib": private_mib(),
             "engine": engine,

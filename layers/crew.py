@@ -6,8 +6,10 @@ takes fewer. Lanes sleep on a lock between jobs: they do not spin, because two B
 2-core machine are many times slower than one (docs/adr/0003).
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from threading import Lock, Thread
+from weakref import ref
 
 Piece = tuple[int, int]
 Work = Callable[[int, Piece], None]
@@ -27,21 +29,27 @@ def even_pieces(n_items: int, at_most: int, n_lanes: int) -> list[Piece]:
 class Crew:
     """Runs `work(lane, piece)` for every piece of a job on up to `n_lanes` threads; the caller is lane 0.
 
-    The other lanes are started by the first job that needs them, so an initialised function has no threads
-    and can be snapshotted. One job at a time: `run` is called from one thread.
+    The other lanes are started by the first job that needs them, and ended before the process forks, as
+    OpenBLAS does it: an initialised function has no threads and can be snapshotted. One job at a time: `run`
+    is called from one thread.
     """
 
     def __init__(self, n_lanes: int) -> None:
         self.n_lanes = n_lanes
         self._lanes: list[_Lane] = []
+        self._is_running = False
+        this = ref(self)  # what is registered stays; a crew need not
+        os.register_at_fork(before=lambda: _release_idle(this()))
 
     def run(self, work: Work, job: list[Piece]) -> None:
         """Returns when every piece is done; raises a piece's first error once all lanes have stopped."""
         queue = iter(job)  # next() on a list iterator is atomic under the GIL: each piece is taken once
         helpers = self._helpers(min(self.n_lanes, len(job)) - 1)
+        self._is_running = True
         for lane in helpers:
             lane.begin(work, queue)
         errors = [_drain(work, queue, 0), *(lane.finish() for lane in helpers)]
+        self._is_running = False
         for error in errors:
             if error is not None:
                 raise error
@@ -56,6 +64,12 @@ class Crew:
         while len(self._lanes) < n:
             self._lanes.append(_Lane(len(self._lanes) + 1))
         return self._lanes[: max(n, 0)]
+
+
+def _release_idle(crew: Crew | None) -> None:
+    """In the middle of a job another thread forks, to run something else in the child: the job goes on."""
+    if crew is not None and not crew._is_running:
+        crew.release()
 
 
 def _drain(work: Work, queue: Iterable[Piece], lane: int) -> BaseException | None:

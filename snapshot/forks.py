@@ -53,12 +53,11 @@ def wait(control: int, lifeline: int) -> None:
 def refuse_threads() -> None:
     """Raises: CaptureRefusedError naming every thread beside the main one.
 
-    Those that a library ends before each fork and makes again are none: OpenBLAS's, as of its 0.3.
+    Allowed are those that their library ends before each fork: OpenBLAS's, our interpreter's.
     """
+    _fork_for_nothing()
     others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if not others:
-        _fork_for_nothing()
-        others = _native_threads()
+    others = others or _native_threads()
     if others:
         raise CaptureRefusedError(others)
 

@@ -39,7 +39,7 @@ def answer(handler: Handler, event: object) -> None:
     from awslambdaric.lambda_context import LambdaContext  # type: ignore[import-untyped]
 
     deadline_ms = int(time.time() * 1000) + _TIMEOUT_MS
-    context = LambdaContext("warm-up", None, None, str(deadline_ms), _ARN)
+    context = LambdaContext("warm-up", None, None, deadline_ms, _ARN)
     with _unheard():
         body, _ = Marshaller().marshal_response(handler(event, context))
         if isinstance(body, StreamedResponse):

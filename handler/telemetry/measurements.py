@@ -29,11 +29,14 @@ def status(record: RequestRecord) -> int:
 
 
 class Meter:
-    """Reads what counts up over a process's life, and says what came since the last request."""
+    """Reads what counts up over a process's life, and says what came since the last request.
 
-    def __init__(self, session: Session) -> None:
+    `read_bytes` is what had been read when its process was started.
+    """
+
+    def __init__(self, session: Session, read_bytes: int = 0) -> None:
         self._session = session
-        self._read_bytes = 0
+        self._read_bytes = read_bytes
         self._major_faults = 0
 
     def measure(self, record: RequestRecord) -> Measured:

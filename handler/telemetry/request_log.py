@@ -34,13 +34,13 @@ class RequestLog:
         self._session = session
         self._config = session.config
         self._start: Timeline | None = timeline  # None once it was reported
-        self._meter = measurements.Meter(session)
+        self._meter = measurements.Meter(session, timeline.bytes_before)
         self._metrics = Metrics()
         self._spans = _span_writer() if session.config.traces else None
 
     def report(self, record: RequestRecord) -> None:
         """The last byte of the answer has left."""
-        kind = "warm" if self._start is None else "cold"
+        kind = "warm" if self._start is None else self._start.start_kind
         start = self._take_start() if record.has_begun else None
         phases = [] if start is None else measurements.until_ready(start.phases())
         measured = {**measurements.ready(phases), **self._meter.measure(record)}
