@@ -6,12 +6,17 @@ VENV ?= .venv
 DEMO ?= .demo
 BENCH ?= .bench
 A ?=
+# Of the function that `sam build` makes; they must agree with template.yaml. SHARDS is a shard set to put into the zip.
+LAMBDA_PYTHON ?= 3.13
+LAMBDA_ARCH ?= x86_64
+LAMBDA_INTERPRETER ?= python$(LAMBDA_PYTHON)
+SHARDS ?=
 
 SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test check parity bench bench-overhead bench-large dev clean
+.PHONY: help demo test check parity bench bench-overhead bench-large build-ZipFunction dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,10 +45,20 @@ bench-overhead: $(BENCH)/installed ## what a request costs outside the model: be
 bench-large: $(BENCH)/installed ## private memory with a 7B-shaped shard set (writes 13 GiB)
 	$(BENCH)/bin/python -m tests.bench.memory $(A)
 
+build-ZipFunction: ## what `sam build` runs: the function's folder, in ARTIFACTS_DIR, with the shards in SHARDS if any
+	@rm -rf build/lib build/bdist*  # or a module that was removed would be installed again
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target "$(ARTIFACTS_DIR)" --upgrade --no-compile \
+	  --only-binary :all: --platform manylinux_2_28_$(LAMBDA_ARCH) --platform manylinux2014_$(LAMBDA_ARCH) \
+	  --python-version $(LAMBDA_PYTHON) .
+	@if $(LAMBDA_INTERPRETER) -c "" 2>/dev/null; then \
+	  $(LAMBDA_INTERPRETER) -m compileall -q --invalidation-mode unchecked-hash "$(ARTIFACTS_DIR)"; \
+	else echo "no $(LAMBDA_INTERPRETER) here to compile with: each cold start will compile what it imports" >&2; fi
+	$(if $(SHARDS),mkdir -p "$(ARTIFACTS_DIR)/shards" && cp -R "$(SHARDS)/." "$(ARTIFACTS_DIR)/shards/")
+
 dev: $(VENV)/installed ## an environment to work in
 
 clean: ## remove what the other targets made
-	rm -rf .venv* $(VENV) $(DEMO) $(BENCH) build *.egg-info tests/.cache tests/bench/.cache
+	rm -rf .venv* $(VENV) $(DEMO) $(BENCH) .aws-sam build *.egg-info tests/.cache tests/bench/.cache
 
 # The demo and the benchmarks use a plain install, as users have it; development uses links to the sources.
 $(DEMO)/installed: pyproject.toml $(SOURCES)
