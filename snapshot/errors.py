@@ -10,6 +10,14 @@ SnapshotError
 │   └── StreamRefusedError    the Runtime API answered with something other than success
 ├── ImageError                a state image cannot be used; whoever meant to goes on without
 │   └── ImageWriteError       it cannot be written
+├── CriuError                 a process cannot be put on disk, or brought back from there
+│   ├── CriuMissingError      the program criu is not there, or too old
+│   ├── CriuNotPermittedError it needs root
+│   └── CriuFailedError       it could not do it; it has said why
+├── CaptureError              a directory, as one with a process on disk
+│   ├── CaptureMissingError   there is none in it that may be used
+│   ├── CaptureStaleError     what it was captured from has changed since
+│   └── CaptureDirectoryError it cannot be put there
 ├── WireError                 a connection of the host's: the peer is gone, or what it sent is not HTTP
 ├── HostError                 the host did not get an event to the function
 │   ├── TooManyRequestsError  as many wait for the function as may
@@ -81,6 +89,64 @@ class ImageError(SnapshotError):
 
 class ImageWriteError(ImageError):
     """A state image cannot be written."""
+
+
+class CriuError(SnapshotError):
+    """A process cannot be put on disk, or brought back from there."""
+
+
+class CriuMissingError(CriuError):
+    """The program criu is not there, or too old."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}; install CRIU 4 or later (https://criu.org), or use another kind of start"
+        )
+
+
+class CriuNotPermittedError(CriuError):
+    """CRIU takes processes apart, and makes namespaces: only root may."""
+
+    def __init__(self, user_id: int) -> None:
+        super().__init__(f"criu needs root, and this is user {user_id}; use sudo, or another kind of start")
+
+
+class CriuFailedError(CriuError):
+    """CRIU could not do it. `action` is its sub-command."""
+
+    def __init__(self, action: str, reason: str) -> None:
+        self.action = action
+        advice = "; this kernel cannot do what it needs: use another kind of start" * (action == "check")
+        super().__init__(f"criu {action} failed: {reason}{advice}")
+
+
+class CaptureError(SnapshotError):
+    """A directory cannot be used as one with a process on disk."""
+
+
+class CaptureMissingError(CaptureError):
+    """No process on disk is there that may be used."""
+
+    def __init__(self, directory: object, reason: str) -> None:
+        self.directory = directory
+        super().__init__(f"no capture in {directory}: {reason}; make one with `quickthaw snapshot capture`")
+
+
+class CaptureStaleError(CaptureError):
+    """What the process was captured from has changed since."""
+
+    def __init__(self, directory: object, changes: Sequence[str]) -> None:
+        self.directory = directory
+        self.changes = changes
+        super().__init__(f"the capture in {directory} is out of date: {'; '.join(changes)}")
+
+
+class CaptureDirectoryError(CaptureError):
+    """A process cannot be put there."""
+
+    def __init__(self, directory: object, reason: object) -> None:
+        self.directory = directory
+        super().__init__(f"cannot make a capture in {directory}: {reason}; name an empty or a new directory")
 
 
 class WireError(SnapshotError):
