@@ -132,8 +132,8 @@ def _host(arguments: argparse.Namespace) -> int:
     from quickthaw.handler.command.hosting import read_options, serve
 
     say, log = Printer(sys.stdout), Printer(sys.stderr)
-    options = read_options(arguments)
-    serve(options, _environ(arguments), lambda line: say.take(line + "\n"), log.take)
+    environ = _environ(arguments)
+    serve(read_options(arguments, environ), environ, lambda line: say.take(line + "\n"), log.take)
     return 0
 
 

@@ -14,7 +14,7 @@ from quickthaw.snapshot.config import WARMUP_EVENT
 from quickthaw.snapshot.engines.engine import Engine
 from quickthaw.snapshot.errors import SnapshotError
 from quickthaw.snapshot.host.front import Front
-from quickthaw.snapshot.host.hosted_function import HostedFunction
+from quickthaw.snapshot.host.hosted_function import REGION, HostedFunction
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.memory_limit import MemoryLimit, memory_limit
 from quickthaw.snapshot.host.metrics import HostMetrics
@@ -35,7 +35,7 @@ class HostOptions:
     warmup_event: Path | None = None
 
 
-def read_options(arguments: argparse.Namespace) -> HostOptions:
+def read_options(arguments: argparse.Namespace, environ: Mapping[str, str]) -> HostOptions:
     """What the command line asks for. A wrong combination ends the command."""
     handler = arguments.handler or HANDLER
     max_instances = arguments.max_instances or (1 if handler == HANDLER else os.cpu_count() or 1)
@@ -50,6 +50,7 @@ def read_options(arguments: argparse.Namespace) -> HostOptions:
         HostedFunction(
             handler,
             arguments.name,
+            environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or REGION,
             task_root=None if task_root is None else str(task_root.resolve()),
             memory_mib=arguments.memory_mib,
         ),
@@ -118,7 +119,7 @@ def _spawning(
             on_log(line)
             on_output(line)
 
-        instance = Instance(engine, function.environment(environ, engine.name), take)
+        instance = Instance(engine, function.environment(environ, engine.name), take, function.arn)
         if limit is not None:
             limit.apply(instance)
         return instance

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 VERSION = "$LATEST"
 _ACCOUNT = "000000000000"
-_REGION = "us-east-1"
+REGION = "us-east-1"
 _MIB = 1024 * 1024
 _NAMED = re.compile(
     r"(?:(?:arn:aws[^:]*:lambda:[^:]+:)?\d{12}:function:)?(?P<name>[^:]+)(?::(?P<version>[^:]+))?"
@@ -27,7 +27,7 @@ class HostedFunction:
 
     handler: str
     name: str = "function"
-    region: str = _REGION
+    region: str = REGION
     task_root: str | None = None
     memory_mib: int | None = None
 

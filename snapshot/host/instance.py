@@ -40,14 +40,18 @@ class Instance:
     """
 
     def __init__(
-        self, engine: Engine, environ: Mapping[str, str], on_output: Callable[[str], object]
+        self,
+        engine: Engine,
+        environ: Mapping[str, str],
+        on_output: Callable[[str], object],
+        function_arn: str | None = None,
     ) -> None:
         """Have `engine` start a process. `on_output` gets its output line by line, on a thread.
 
         Raises: FunctionError when there is nothing that could be started.
         """
         self.start_kind = engine.name
-        self._api = RuntimeApi()
+        self._api = RuntimeApi() if function_arn is None else RuntimeApi(function_arn)
         self._lifeline = Lifeline()
         self._output = Output(on_output)
         try:

@@ -44,7 +44,7 @@ class MemoryLimit(Protocol):
 
 def memory_limit(limit_mib: int) -> MemoryLimit:
     """The best way there is on this machine."""
-    for parent, limit_file in _parents(Path("/proc/self/cgroup"), Path("/proc/self/mountinfo")):
+    for parent, limit_file in group_parents(Path("/proc/self/cgroup"), Path("/proc/self/mountinfo")):
         with suppress(OSError):
             return GroupLimit(limit_mib, parent, limit_file)
     return WatchedLimit(limit_mib)
@@ -81,6 +81,10 @@ class GroupLimit:
         self._fallback.__exit__()
         self._remove_empty()
 
+    def groups(self) -> list[Path]:
+        """Those there are now."""
+        return list(self._parent.glob(f"quickthaw-{os.getpid()}-*"))
+
     def _make(self) -> Path:
         group = self._parent / f"quickthaw-{os.getpid()}-{next(self._numbers)}"
         group.mkdir()
@@ -97,7 +101,7 @@ class GroupLimit:
         return group
 
     def _remove_empty(self) -> None:
-        for group in self._parent.glob(f"quickthaw-{os.getpid()}-*"):
+        for group in self.groups():
             with suppress(OSError):  # somebody is in it
                 group.rmdir()
 
@@ -148,7 +152,7 @@ class WatchedLimit:
                         self._watched.discard(instance)
 
 
-def _parents(cgroup: Path, mountinfo: Path) -> Iterator[tuple[Path, str]]:
+def group_parents(cgroup: Path, mountinfo: Path) -> Iterator[tuple[Path, str]]:
     """Where a group could be made, and the name of its limit: beside our own group, or in it."""
     own: dict[str, str] = {}
     for line in cgroup.read_text().splitlines() if cgroup.exists() else ():

@@ -38,7 +38,7 @@ _Route = Callable[[socket, Request], bool]  # returns whether the connection is 
 class RuntimeApi:
     """Serves one function process until `close`. One event at a time, as Lambda has it."""
 
-    def __init__(self, function_arn: str = "arn:aws:lambda:local:000000000000:function:quickthaw") -> None:
+    def __init__(self, function_arn: str = "arn:aws:lambda:us-east-1:000000000000:function:function") -> None:
         self._function_arn = function_arn
         self._listener = create_server(("127.0.0.1", 0))
         self._pending: SimpleQueue[Invocation | None] = SimpleQueue()
@@ -178,6 +178,8 @@ class RuntimeApi:
             "Lambda-Runtime-Trace-Id": invocation.trace_id,
             "Lambda-Runtime-Invoked-Function-Arn": self._function_arn,
         }
+        if invocation.client_context is not None:
+            headers["Lambda-Runtime-Client-Context"] = invocation.client_context
         http_wire.reply(connection, 200, invocation.event, headers)
         return True
 

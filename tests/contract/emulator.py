@@ -2,8 +2,11 @@
 """Runs a function under AWS's Runtime Interface Emulator, which takes one request at a time."""
 
 import json
+import os
+import platform
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
@@ -13,14 +16,38 @@ from typing import Any
 
 from tests.contract.fronts import TIMEOUT_S, wait_until
 
+_CACHE = Path(__file__).parents[1] / ".cache"
+_SAM_VERSION = "1.170.0"
+_EMULATORS = {"x86_64": "aws-lambda-rie-x86_64", "aarch64": "aws-lambda-rie-arm64"}
 _PATH = "/2015-03-31/functions/function/invocations"
+
+
+def find_emulator() -> Path | None:
+    """The emulator, out of the wheel of AWS's SAM CLI, which is not installed; None where AWS builds none."""
+    name = _EMULATORS.get(platform.machine()) if sys.platform == "linux" else None
+    if name is None:
+        return None
+    path = _CACHE / f"{name}-{_SAM_VERSION}"
+    if not path.exists():
+        _CACHE.mkdir(exist_ok=True)
+        package = f"aws-sam-cli=={_SAM_VERSION}"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+        subprocess.run([*pip, "--dest", str(_CACHE), package], check=True)
+        wheel = _CACHE / f"aws_sam_cli-{_SAM_VERSION}-py3-none-any.whl"
+        partial = path.with_suffix(f".{os.getpid()}")
+        with zipfile.ZipFile(wheel) as archive:
+            partial.write_bytes(archive.read(f"samcli/local/rapid/{name}"))
+        partial.chmod(0o755)
+        partial.rename(path)
+        wheel.unlink()
+    return path
 
 
 class Emulator:
     """An emulator that listens, and its log. The function is started with the first event."""
 
     def __init__(self, port: int, log: Path) -> None:
-        self._port = port
+        self.port = port
         self._log = log
 
     @property
@@ -30,7 +57,7 @@ class Emulator:
 
     def ask(self, event: object) -> tuple[int, bytes]:
         """Send one event; return the emulator's HTTP status and what the function answered."""
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
         try:
             connection.request("POST", _PATH, json.dumps(event).encode())
             response = connection.getresponse()

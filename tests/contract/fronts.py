@@ -71,7 +71,7 @@ def serving(
             output.append(line)
             on_output(line)
 
-        return Instance(engine, function.environment(inherited, engine.name), take)
+        return Instance(engine, function.environment(inherited, engine.name), take, function.arn)
 
     def note(worker: Worker, error: SnapshotError | None) -> None:
         if error is None and worker.instance is not None:
