@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The captured process is on disk; every start is brought back from there. It survives its host.
+
+Requires: Linux, root, CRIU 4 or later, `unshare` and `setsid` (util-linux). A function that holds no locks on
+    files and listens on no port when its init is over.
+On success: a process in a pid namespace of its own, a child of ours, with its own environment, output and
+    lifeline. Other hosts may use the same directory, now and later. The first start captures, where there is
+    no capture of just this function; what the init prints is in its output.
+On failure: a failed capture leaves none, and the next start tries again. A capture that is out of date, or
+    that CRIU cannot restore, is replaced, and `say` hears why.
+Refresh after restore: `quickthaw.snapshot.hooks`, before the function's own hooks. A clone has the process id
+    of its siblings. Connections that the init made are found closed. Credentials are withheld from the init,
+    so that they are not on disk.
+
+    host ─▶ sh (1 in its namespace) ─▶ the function (2): signals mean to it what they mean anywhere, and
+    orphans have somebody who waits for them. When sh ends, the kernel ends whatever is left in the namespace.
+"""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from quickthaw.snapshot import config, fingerprint
+from quickthaw.snapshot.engines.capture_directory import Capture, CaptureDirectory
+from quickthaw.snapshot.engines.cold import command
+from quickthaw.snapshot.engines.criu_command import CriuCommand
+from quickthaw.snapshot.engines.engine import exited
+from quickthaw.snapshot.errors import (
+    CaptureMissingError,
+    CaptureStaleError,
+    CriuFailedError,
+    FunctionInitError,
+)
+from quickthaw.snapshot.host.lifeline import Lifeline
+from quickthaw.snapshot.host.runtime_api import RuntimeApi
+
+# Secrets; the gate hands a restored process those of its own start.
+WITHHELD = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "QUICKTHAW_API_KEYS",
+)
+# Its own standard error is not the function's: it would say there which signal ended it.
+_INIT = (
+    "unshare",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "setsid",
+    "sh",
+    "-c",
+    '(exec "$@" 2>&1); exit $?',
+    "sh",
+)
+_INIT_TIMEOUT_S = 60.0
+_POLL_S = 0.005
+_SIGNALLED = 128  # what a shell adds to the number of the signal that ended a process
+
+
+def _say_nothing(line: str) -> None:
+    del line
+
+
+class CriuEngine:
+    """Restores what `directory` holds; captures before, where that is not what would be started now.
+
+    `say` gets a line for each capture, with what was the reason for another one.
+    Units: `timeout_s` bounds a capture, which is the function's init.
+    Raises: CriuMissingError, CriuNotPermittedError
+    """
+
+    name = "criu"
+
+    def __init__(
+        self,
+        handler: str,
+        directory: Path,
+        task_root: str | None = None,
+        *,
+        timeout_s: float = _INIT_TIMEOUT_S,
+        say: Callable[[str], object] = _say_nothing,
+    ) -> None:
+        self._handler = handler
+        self._directory = CaptureDirectory(directory)
+        self._task_root = task_root
+        self._timeout_s = timeout_s
+        self._say = say
+        self._criu = CriuCommand()
+        self._lock = threading.Lock()
+        self._n_captures = 0
+        self._is_stopped = False
+        self._init: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "CriuEngine":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self, environ: Mapping[str, str], output: int, lifeline: int) -> "RestoredProcess":
+        """Restore what was captured; capture before, if there is nothing, or it is out of date.
+
+        Raises: FunctionError as the capture failed; CriuFailedError, CaptureDirectoryError.
+        """
+        environ = self._complete(environ)
+        n_captures = self._n_captures
+        try:
+            return self._restore(environ, output, lifeline)
+        except CaptureMissingError:
+            why = ""
+        except CaptureStaleError as exc:
+            why = f" again, since {'; '.join(exc.changes)}"
+        except CriuFailedError as exc:
+            why = f" again, since {exc}"
+        with self._lock:
+            if self._n_captures == n_captures:  # or somebody else has, meanwhile
+                self._capture(environ, output, why)
+        return self._restore(environ, output, lifeline)
+
+    def capture(self, environ: Mapping[str, str], output: int) -> None:
+        """Capture, whatever is there. `environ` and `output` as for `start`, and it raises the same."""
+        with self._lock:
+            self._capture(self._complete(environ), output)
+
+    def stop(self) -> None:
+        """End a capture that is under way. What is on disk stays."""
+        self._is_stopped = True
+        init = self._init
+        if init is not None:
+            init.kill()
+
+    def _complete(self, environ: Mapping[str, str]) -> dict[str, str]:
+        task_root = {} if self._task_root is None else {"LAMBDA_TASK_ROOT": self._task_root}
+        return {**environ, **task_root, config.INITIALIZATION_TYPE: config.SNAP_START}
+
+    def _restore(self, environ: Mapping[str, str], output: int, lifeline: int) -> "RestoredProcess":
+        spawned_ns = time.monotonic_ns()
+        with self._directory.in_use():
+            capture = self._directory.read()
+            changes = fingerprint.differences(capture.fingerprint, self._basis(environ))
+            if changes:
+                raise CaptureStaleError(self._directory.path, changes)
+            gate, host_end = os.pipe()
+            try:
+                inherited = {capture.output: output, capture.lifeline: lifeline, capture.gate: gate}
+                process = RestoredProcess(self._criu.restore(self._directory.images, inherited), spawned_ns)
+            except BaseException:
+                os.close(host_end)
+                raise
+            finally:
+                os.close(gate)
+        with suppress(BrokenPipeError), open(host_end, "wb") as document:  # unless it has ended again
+            document.write(json.dumps({"environ": environ, "output": None}).encode())
+        return process
+
+    def _capture(self, environ: Mapping[str, str], output: int, why: str = "") -> None:
+        self._criu.check()
+        begin_ns = time.monotonic_ns()
+        basis = self._basis(environ)
+        with self._directory.replacing():
+            lifeline = Lifeline()
+            capture = Capture(
+                self._handler,
+                self._task_root,
+                datetime.now(UTC).isoformat(timespec="seconds"),
+                self._criu.version,
+                _pipe_name(output),
+                _pipe_name(lifeline.process_end),
+                str(self._directory.gate).removeprefix("/"),
+                basis,
+            )
+            try:
+                self._init_and_dump(environ, output, lifeline)
+            finally:
+                lifeline.cut()
+                self._directory.gate.unlink(missing_ok=True)
+            self._directory.write(capture)
+        self._n_captures += 1
+        elapsed_ms = (time.monotonic_ns() - begin_ns) / 1e6
+        size_mb = self._directory.size_bytes() / 1e6
+        self._say(f"captured{why} in {elapsed_ms:.1f} ms, {size_mb:.1f} MB in {self._directory.path}")
+
+    def _init_and_dump(self, environ: Mapping[str, str], output: int, lifeline: Lifeline) -> None:
+        """Start a process, wait until it is where it can be captured, and dump it."""
+        os.mkfifo(self._directory.gate, 0o600)
+        api = RuntimeApi()  # which hears what goes wrong
+        environ = {name: value for name, value in environ.items() if name not in WITHHELD}
+        environ["AWS_LAMBDA_RUNTIME_API"] = api.address
+        environ[config.RESTORE_GATE] = f"fifo:{self._directory.gate}"
+        self._init = init = subprocess.Popen(
+            [*_INIT, *command(self._handler)],
+            env=environ,
+            cwd=self._task_root,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(lifeline.process_end,),
+            process_group=0,
+        )
+        try:
+            lifeline.attach(init.pid)
+            # Open until it was dumped: so it holds a descriptor, in whose place a clone gets one of its own.
+            gate = self._wait_at_gate(init, api)
+            try:
+                self._criu.dump(_children(init.pid)[0], self._directory.images)
+            finally:
+                os.close(gate)
+        finally:
+            init.kill()
+            init.wait()
+            self._init = None
+            api.close()
+
+    def _wait_at_gate(self, init: "subprocess.Popen[bytes]", api: RuntimeApi) -> int:
+        """Wait until the init is over; return the host's end of the gate.
+
+        Raises: FunctionInitError, FunctionExitedError
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return os.open(self._directory.gate, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as exc:
+                if exc.errno != errno.ENXIO:  # nobody reads from it yet
+                    raise
+            if self._is_stopped:
+                raise FunctionInitError("Sandbox.Stopped", "the host is being stopped")
+            status = init.poll()
+            if status is not None:
+                api.fail(exited(_as_subprocess_has_it(status)))
+                assert api.failure is not None
+                raise api.failure
+            if time.monotonic() > deadline:
+                raise FunctionInitError(
+                    "Sandbox.Timedout", f"Init timed out after {self._timeout_s:.2f} seconds"
+                )
+            time.sleep(_POLL_S)
+
+    def _basis(self, environ: Mapping[str, str]) -> fingerprint.Fingerprint:
+        return fingerprint.take(self._handler, self._task_root, environ)
+
+
+class RestoredProcess:
+    """A function that was brought back: its namespace's first process is a child of ours."""
+
+    def __init__(self, init_pid: int, spawned_ns: int) -> None:
+        self.spawned_ns = spawned_ns
+        self._pidfd = os.pidfd_open(init_pid)
+        self._status: int | None = None
+        self._lock = threading.Lock()
+        self._pid = next(iter(_children(init_pid)), init_pid)  # it may have ended again
+
+    @property
+    def pid(self) -> int:
+        """The function's."""
+        return self._pid
+
+    def wait(self) -> int:
+        """Block until it has ended, and whatever it has started with it."""
+        os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            if self._status is None:
+                result = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+                assert result is not None
+                was_killed = result.si_code != os.CLD_EXITED
+                self._status = -result.si_status if was_killed else _as_subprocess_has_it(result.si_status)
+                os.close(self._pidfd)
+            return self._status
+
+    def kill(self) -> None:
+        """SIGKILL to all of its namespace, unless it has ended."""
+        with self._lock:
+            if self._status is None:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+
+def _as_subprocess_has_it(status: int) -> int:
+    """A shell's word for the signal that ended a process as a negative number."""
+    number = status - _SIGNALLED
+    return -number if number in set(signal.Signals) else status
+
+
+def _children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def _pipe_name(descriptor: int) -> str:
+    """As CRIU calls it."""
+    return f"pipe:[{os.fstat(descriptor).st_ino}]"
