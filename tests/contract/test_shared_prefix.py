@@ -32,7 +32,8 @@ def environ(smollm2_shards: Path, tmp_path: Path) -> dict[str, str]:
 
 
 def opened(environ: dict[str, str]) -> Session:
-    return Session.open(HandlerConfig.from_env({"QUICKTHAW_VERIFY": "never", **environ}))
+    fixed = {"QUICKTHAW_VERIFY": "never", "QUICKTHAW_THREADS": "1"}  # BLAS has threads of its own here
+    return Session.open(HandlerConfig.from_env({**fixed, **environ}))
 
 
 def ask(session: Session, question: str) -> tuple[list[Piece], int]:
