@@ -32,9 +32,10 @@ def main(arguments: list[str]) -> None:
     streaming.enable()
     config.prepare(os.environ)
     if setup.is_captured:
-        from quickthaw.snapshot import (
-            hooks,  # noqa: F401 - what no clone may share is made anew, before all else
-        )
+        # Before the user's folder can be searched, and so that `hooks` makes anew before all other hooks do.
+        from quickthaw.snapshot import forks, gate, hooks, warmup  # noqa: F401
+
+        client.prepare_transport()
     # A user's handler finds the user's modules first. Ours needs none: numpy must not be a file called so.
     sys.path.insert(len(sys.path) if setup.handler.startswith("quickthaw.") else 0, setup.task_root)
     client.run(setup)

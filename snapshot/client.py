@@ -73,7 +73,6 @@ class RuntimeClient(lambda_runtime_client.LambdaRuntimeClient):  # type: ignore[
 
     def restore_next(self) -> None:
         """Block in the captured process; return in the restored one."""
-        prepare_transport()
         if self._restore_gate is None:
             super().restore_next()
             restart("snapstart")

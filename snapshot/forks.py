@@ -14,6 +14,7 @@ whoever inherits it; the host sees by the pidfd that it has ended.
 Source: unix(7), pidfd_open(2).
 """
 
+import array  # noqa: F401 - socket asks for it when it passes descriptors, and must not find the user's
 import json
 import os
 import select

@@ -86,6 +86,7 @@ class CapturedProcess:
         self._lifeline.attach(self._process.pid)
         self._answers: SimpleQueue[Clone | str | None] = SimpleQueue()
         self._clones: dict[int, Clone] = {}
+        self._is_captured = False
         self._is_gone = False
 
     @property
@@ -119,6 +120,7 @@ class CapturedProcess:
             raise self._api.failure
         self._control.settimeout(None)
         self._api.close()
+        self._is_captured = True
         threading.Thread(target=self._listen, name="zygote", daemon=True).start()
 
     def fork(self, environ: bytes, output: int, lifeline: int) -> Clone:
@@ -154,6 +156,8 @@ class CapturedProcess:
         self._process.wait()
         self._lifeline.cut()
         self._api.close()
+        if not self._is_captured:
+            self._control.close()  # else who listens does
 
     def _listen(self) -> None:
         """Take what it says until it has ended, and then see its last clones end."""
