@@ -27,23 +27,23 @@ def wait(gate: str) -> None:
     Raises: CaptureRefusedError, BootstrapError for a gate of a kind that there is not.
     """
     kind, _, place = gate.partition(":")
+    if kind not in ("fd", "fifo") or not place:
+        raise BootstrapError(f"{config.RESTORE_GATE} is {gate!r}, expected fd:N,M or fifo:PATH")
     # What init made stays: no collection need look at it again, or write to pages that clones share.
     gc.collect()
     gc.freeze()
-    if kind == "fd" and place:
+    if kind == "fd":
         from quickthaw.snapshot import forks
 
         control, _, lifeline = place.partition(",")
         forks.wait(int(control), int(lifeline))
         restart("zygote")
-    elif kind == "fifo" and place:
+    else:
         document = _read_document(place)
         restart("criu")
         config.replace_environment(document["environ"])
         if document.get("output") is not None:
             send_output_to(os.open(document["output"], os.O_WRONLY))
-    else:
-        raise BootstrapError(f"{config.RESTORE_GATE} is {gate!r}, expected fd:N,M or fifo:PATH")
 
 
 def send_output_to(descriptor: int) -> None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import threading
 
 import pytest
@@ -73,4 +74,37 @@ def test_an_error_of_any_lane_is_raised_and_the_crew_goes_on(bad_lane: int) -> N
     done: list[Piece] = []
     crew.run(lambda _lane, piece: done.append(piece), pieces(4, 1))
     assert len(done) == 4
+    crew.release()
+
+
+def test_lanes_end_before_a_fork_and_come_back_after_it() -> None:
+    crew, done = Crew(3), []
+    crew.run(lambda _lane, piece: done.append(piece), pieces(7, 1))
+    assert any(thread.name.startswith("quickthaw-lane") for thread in threading.enumerate())
+    pid = os.fork()
+    if pid == 0:  # a child in which nothing may go on: it says by its status what it saw
+        crew.run(lambda _lane, piece: done.append(piece), pieces(7, 1))
+        os._exit(len(done))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 14
+    assert not any(thread.name.startswith("quickthaw-lane") for thread in threading.enumerate())
+    crew.run(lambda _lane, piece: done.append(piece), pieces(7, 1))
+    assert len(done) == 14
+    crew.release()
+
+
+# From 3.12 on Python warns of a fork beside threads; here there is to be one.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_fork_in_the_middle_of_a_job_leaves_it_alone() -> None:
+    crew, meeting = Crew(2), threading.Barrier(2, timeout=30)
+
+    def work(lane: int, _piece: Piece) -> None:
+        meeting.wait()
+        if lane == 0:
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        meeting.wait()
+
+    crew.run(work, pieces(2, 1))
     crew.release()

@@ -21,3 +21,14 @@ def test_nobody_can_change_the_marks_by_accident() -> None:
     before = marks.marks()
     marks.marks().append(("c", 0))
     assert marks.marks() == before
+
+
+def test_a_restore_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "_marks", [])
+    monkeypatch.setattr(marks, "_start_kind", "cold")
+    marks.mark("init")
+    assert marks.start_kind() == "cold"
+    marks.restart("zygote")
+    marks.mark("ready")
+    assert [name for name, _ in marks.marks()] == ["restore", "ready"]
+    assert marks.start_kind() == "zygote"
