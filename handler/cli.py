@@ -16,6 +16,7 @@ from quickthaw.handler.command.termination import ended_by_sigterm
 if TYPE_CHECKING:
     from quickthaw.handler.command.invoke import ColdStart
 
+_BAD_CONFIGURATION = 78  # EX_CONFIG
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
 _SPLITTING_NEEDS = ("gguf", "safetensors", "tqdm")
@@ -181,9 +182,18 @@ def _inspect(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.command.check.report import check, format_findings, is_refused
+
+    found = check(arguments.template, dict(arguments.parameters), arguments.env, arguments.shards)
+    print(format_findings(found) or "nothing is refused, open or slow")
+    return _BAD_CONFIGURATION if is_refused(found) else 0
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "shard": _shard,
     "inspect": _inspect,
+    "check": _check,
     "invoke": _invoke,
     "host": _host,
 }

@@ -21,6 +21,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     _add_shard(commands.add_parser("shard", help="split a checkpoint into shards"))
     _add_inspect(commands.add_parser("inspect", help="show what a shard set holds"))
+    _add_check(commands.add_parser("check", help="say what AWS would refuse, what is slow, what it costs"))
     _add_invoke(commands.add_parser("invoke", help="run one cold start and show where its time went"))
     _add_host(commands.add_parser("host", help="serve a function over HTTP"))
     return parser
@@ -44,6 +45,24 @@ def _add_shard(parser: argparse.ArgumentParser) -> None:
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shards", type=Path, help="a directory made by `quickthaw shard`")
     parser.add_argument("--verify", action="store_true", help="compare every byte with its digest")
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--template", type=Path, metavar="FILE", help="a SAM or CloudFormation template (template.yaml)"
+    )
+    parser.add_argument(
+        "--parameters",
+        type=_assignment,
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="what it is deployed with, as in `sam deploy --parameter-overrides`",
+    )
+    parser.add_argument(
+        "--env", type=Path, metavar="FILE", help="NAME=VALUE lines that are added to the function's environment"
+    )
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set that is to be served")
 
 
 def _add_invoke(parser: argparse.ArgumentParser) -> None:
@@ -135,6 +154,13 @@ def _token_ids(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(
             f"expected token ids with commas between them, found {text!r}"
         ) from None
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {text}")
+    return name, value
 
 
 def _new_file(text: str) -> Path:
