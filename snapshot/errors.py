@@ -22,7 +22,7 @@ SnapshotError
 ├── HostError                 the host did not get an event to the function
 │   ├── TooManyRequestsError  as many wait for the function as may
 │   ├── RequestTooLargeError  the event is larger than Lambda lets it be
-│   ├── InvocationRefusedError  a call of the Invoke API that is none: another function, an event that is not JSON
+│   ├── InvocationRefusedError  a call of the Invoke API that is none: another function, or no JSON
 │   ├── HostStoppedError      the host is being stopped
 │   ├── AddressError          the address to be listened on is taken, or is none
 │   └── HostExtraMissingError what serves HTTP is not installed

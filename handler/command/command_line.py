@@ -60,7 +60,10 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         help="what it is deployed with, as in `sam deploy --parameter-overrides`",
     )
     parser.add_argument(
-        "--env", type=Path, metavar="FILE", help="NAME=VALUE lines that are added to the function's environment"
+        "--env",
+        type=Path,
+        metavar="FILE",
+        help="NAME=VALUE lines that are added to the function's environment",
     )
     parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set that is to be served")
 
@@ -112,6 +115,12 @@ def _add_host(parser: argparse.ArgumentParser) -> None:
         type=_file,
         metavar="FILE",
         help="an event, JSON, that the function answers before it is captured",
+    )
+    starts.add_argument(
+        "--capture-dir",
+        type=Path,
+        metavar="DIR",
+        help="where criu keeps what it captured, for this host and later ones (a folder that ends with it)",
     )
     starts.add_argument(
         "--max-instances",

@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from quickthaw.handler.command.invoke import HANDLER
+from quickthaw.handler.command.start_lines import start_line, timeline_line
 from quickthaw.snapshot.config import WARMUP_EVENT
 from quickthaw.snapshot.engines.engine import Engine
-from quickthaw.snapshot.errors import SnapshotError
 from quickthaw.snapshot.host.front import Front
 from quickthaw.snapshot.host.hosted_function import REGION, HostedFunction
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.memory_limit import MemoryLimit, memory_limit
 from quickthaw.snapshot.host.metrics import HostMetrics
 from quickthaw.snapshot.host.pool import Pool, PoolLimits
-from quickthaw.snapshot.host.worker import OnOutput, Worker
+from quickthaw.snapshot.host.worker import OnOutput
 
 Say = Callable[[str], object]
 
@@ -33,6 +34,7 @@ class HostOptions:
     start: str
     port: int
     warmup_event: Path | None = None
+    capture_dir: Path | None = None
 
 
 def read_options(arguments: argparse.Namespace, environ: Mapping[str, str]) -> HostOptions:
@@ -45,6 +47,8 @@ def read_options(arguments: argparse.Namespace, environ: Mapping[str, str]) -> H
         )
     if arguments.warmup_event is not None and arguments.start == "cold":
         arguments.parser.error("--warmup-event: nothing is captured under --start cold; choose another start")
+    if arguments.capture_dir is not None and arguments.start != "criu":
+        arguments.parser.error("--capture-dir: only --start criu captures to disk")
     task_root = arguments.task_root
     return HostOptions(
         HostedFunction(
@@ -64,6 +68,7 @@ def read_options(arguments: argparse.Namespace, environ: Mapping[str, str]) -> H
         arguments.start,
         arguments.port,
         arguments.warmup_event,
+        arguments.capture_dir,
     )
 
 
@@ -77,14 +82,14 @@ def serve(options: HostOptions, environ: Mapping[str, str], say: Say, on_log: Sa
     if options.warmup_event is not None:
         environ = {**environ, WARMUP_EVENT: str(options.warmup_event.resolve())}
     with ExitStack() as stack:
-        engine = stack.enter_context(_make_engine(options, say))
+        engine = _make_engine(options, stack, say)
         limit = (
             None if function.memory_mib is None else stack.enter_context(memory_limit(function.memory_mib))
         )
         pool = Pool(
-            _spawning(function, engine, environ, limit, on_log),
+            _spawning(function, engine, environ, limit, say, on_log),
             options.limits,
-            lambda worker, error: say(_start_line(worker, error)),
+            lambda worker, error: say(start_line(worker, error)),
             HostMetrics(engine.name),
         )
         front = stack.enter_context(Front(pool, function, options.port))
@@ -93,16 +98,25 @@ def serve(options: HostOptions, environ: Mapping[str, str], say: Say, on_log: Sa
         threading.Event().wait()
 
 
-def _make_engine(options: HostOptions, say: Say) -> Engine:
-    """The engine that was asked for; only its own module is imported."""
-    function = options.function
+def _make_engine(options: HostOptions, stack: ExitStack, say: Say) -> Engine:
+    """The engine that was asked for; only its own module is imported. It ends with `stack`."""
+    function, timeout_s = options.function, options.limits.timeout_s
     if options.start == "zygote":
         from quickthaw.snapshot.engines.zygote import ZygoteEngine
 
-        return ZygoteEngine(function.handler, function.task_root, timeout_s=options.limits.timeout_s, say=say)
+        return stack.enter_context(
+            ZygoteEngine(function.handler, function.task_root, timeout_s=timeout_s, say=say)
+        )
+    if options.start == "criu":
+        from quickthaw.snapshot.engines.criu import CriuEngine
+
+        directory = options.capture_dir or Path(stack.enter_context(TemporaryDirectory(prefix="quickthaw-")))
+        return stack.enter_context(
+            CriuEngine(function.handler, directory, function.task_root, timeout_s=timeout_s, say=say)
+        )
     from quickthaw.snapshot.engines.cold import ColdEngine
 
-    return ColdEngine(function.handler, function.task_root)
+    return stack.enter_context(ColdEngine(function.handler, function.task_root))
 
 
 def _spawning(
@@ -110,14 +124,19 @@ def _spawning(
     engine: Engine,
     environ: Mapping[str, str],
     limit: MemoryLimit | None,
+    say: Say,
     on_log: Say,
 ) -> Callable[[OnOutput], Instance]:
     """What makes one more instance."""
 
     def spawn(on_output: OnOutput) -> Instance:
+        instance: Instance | None = None
+
         def take(line: str) -> None:
             on_log(line)
             on_output(line)
+            if instance is not None and (timeline := timeline_line(line, instance)) is not None:
+                say(timeline)
 
         instance = Instance(engine, function.environment(environ, engine.name), take, function.arn)
         if limit is not None:
@@ -125,13 +144,3 @@ def _spawning(
         return instance
 
     return spawn
-
-
-def _start_line(worker: Worker, error: SnapshotError | None) -> str:
-    if error is not None or worker.instance is None:
-        return f"start {worker.number}: failed, {error}"
-    instance = worker.instance
-    ready_ms = (worker.ready_ns - instance.spawned_ns) / 1e6
-    return (
-        f"start {worker.number}: {instance.start_kind}, ready after {ready_ms:.1f} ms, process {instance.pid}"
-    )

@@ -214,7 +214,7 @@ class Pool:
     async def _start(self, worker: Worker) -> SnapshotError | None:
         """Start it and give it to who waits. A failure is told, to the first of them too, and returned."""
         error: SnapshotError | None = await self._in_thread(self._try_start, worker)
-        self.metrics.add_start(None if error else worker.ready_ns - worker.asked_ns)
+        self.metrics.add_start(None if error else worker.start_ns)
         if not self._is_stopped:
             self._on_start(worker, error)
         if error is None and not self._is_stopped:

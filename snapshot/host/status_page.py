@@ -79,9 +79,7 @@ class StatusPage:
             "Starts of a function process.",
             {f'{kind},result="{result}"': n for result, n in metrics.n_starts.items()},
         )
-        yield from _histogram(
-            "start_seconds", "From asking for a process to its readiness.", kind, metrics.start
-        )
+        yield from _histogram("start_seconds", "From making a process to its readiness.", kind, metrics.start)
         yield from _numbers(
             "requests_total",
             "counter",
@@ -116,8 +114,8 @@ def _instance(worker: Worker) -> dict[str, object]:
         "state": worker.activity.value,
         "requests": worker.n_requests,
     }
-    if worker.ready_ns:
-        about["ready_after_ms"] = round((worker.ready_ns - worker.asked_ns) / 1e6, 3)
+    if worker.start_ns:
+        about["ready_after_ms"] = round(worker.start_ns / 1e6, 3)
     if worker.activity is Activity.IDLE:
         about["idle_s"] = round((now_ns - worker.idle_since_ns) / 1e9, 3)
     if worker.pid is not None:

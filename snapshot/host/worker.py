@@ -28,15 +28,14 @@ class Activity(Enum):
 class Worker:
     """To be used on one event loop, but for `start` and `stop`, which block.
 
-    Units: `*_ns` are the monotonic clock.
+    Units: `idle_since_ns` is the monotonic clock.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.activity = Activity.STARTING
         self.instance: Instance | None = None
-        self.asked_ns = time.monotonic_ns()
-        self.ready_ns = 0
+        self.start_ns = 0  # how long it took
         self.idle_since_ns = 0
         self.n_requests = 0
         self._log: LogTail | None = None
@@ -46,7 +45,7 @@ class Worker:
         instance = self.instance = spawn(self._take_output)
         if is_stopped():  # since it was asked for: whoever stopped the pool did not see this instance
             instance.kill()
-        self.ready_ns = instance.wait_ready(timeout_s)
+        self.start_ns = instance.wait_ready(timeout_s) - instance.spawned_ns
 
     @property
     def is_alive(self) -> bool:
@@ -80,7 +79,7 @@ class Worker:
             return
         self.instance.read_output()
         self._log = None
-        init_ms = (self.ready_ns - self.instance.spawned_ns) / 1e6 if self.n_requests == 1 else None
+        init_ms = self.start_ns / 1e6 if self.n_requests == 1 else None
         log.end(invocation.request_id, invocation.elapsed_ms, peak_mib(self.instance.pid), init_ms)
 
     def kill(self) -> None:
