@@ -2,6 +2,7 @@
 """The real model with a system prompt: computed once by a process, or once for all by a state image."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from quickthaw.handler.function import Function
 from quickthaw.handler.generation import Generation, Piece
 from quickthaw.handler.session import Session
 from quickthaw.handler.timeline import Timeline
+from quickthaw.snapshot.engines.zygote import ZygoteEngine
+from tests.contract.test_engines import OURS, started
 from tests.unit.handler.test_events import http_event
 from tests.unit.handler.test_function import Context
 from tests.unit.handler.test_prefix import assert_same
@@ -63,6 +66,21 @@ def test_a_start_with_an_image_does_not_compute_it(environ: dict[str, str], tmp_
         pieces, n_cached = ask(opened({**environ, "QUICKTHAW_STATE_IMAGE": str(image)}), question)
         assert_same(pieces, ask(opened(environ), question)[0])
         assert n_cached == report.n_tokens > N_SYSTEM_TOKENS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the zygote needs Linux")
+def test_a_clone_begins_with_what_the_warm_up_event_computed(environ: dict[str, str], tmp_path: Path) -> None:
+    def chat(question: str) -> dict[str, object]:
+        return {"messages": [SYSTEM, {"role": "user", "content": question}], "max_tokens": 2}
+
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps(chat("Hi")))
+    with ZygoteEngine(OURS) as engine:
+        for question in QUESTIONS:  # each clone answers its first one
+            with started(engine, **environ, QUICKTHAW_WARMUP_EVENT=str(event)) as function:
+                usage = function.ask_json(chat(question))["usage"]
+            n_cached = usage["prompt_tokens_details"]["cached_tokens"]
+            assert N_SYSTEM_TOKENS < n_cached < usage["prompt_tokens"]
 
 
 def test_the_usage_says_what_was_cached(environ: dict[str, str]) -> None:
