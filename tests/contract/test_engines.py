@@ -420,7 +420,9 @@ def test_a_host_that_is_killed_takes_zygote_and_clone_along(tmp_path: Path) -> N
             wait_until(lambda pid=pid: is_gone(pid))  # type: ignore[misc]
 
 
-def test_many_restores_leave_nothing_behind(tmp_path: Path) -> None:
+def test_many_restores_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where nobody else leaves anything meanwhile
+    monkeypatch.setattr(tempfile, "tempdir", None)
     with engine_for(ZygoteEngine, tmp_path, "def handle(event, context):\n    pass\n") as engine:
         assert isinstance(engine, ZygoteEngine)
 
