@@ -19,11 +19,10 @@ import json
 import os
 import select
 import socket
-import stat
 import threading
 import time
 
-from quickthaw.snapshot import config, gate
+from quickthaw.snapshot import config, connections, gate
 from quickthaw.snapshot.errors import CaptureRefusedError
 
 _THREAD_END_WAIT_S = 0.5
@@ -35,7 +34,7 @@ def wait(control: int, lifeline: int) -> None:
     Raises: CaptureRefusedError when the process has threads, which a fork would not take along.
     """
     refuse_threads()
-    connections = _connections()
+    shared = connections.find()
     with socket.socket(fileno=control) as host:
         host.send(b"captured")
         # Until here its output was that of the start that made it; from here on each clone has its own.
@@ -47,8 +46,8 @@ def wait(control: int, lifeline: int) -> None:
     gate.send_output_to(output)
     os.close(lifeline)
     os.setpgid(0, 0)  # as a process that was spawned
-    for connection in connections:
-        _drop(connection)
+    for connection in shared:
+        connections.drop(connection)
 
 
 def refuse_threads() -> None:
@@ -134,34 +133,3 @@ def _report_end(host: socket.socket, pid: int, pidfd: int) -> None:
     _, status = os.waitpid(pid, 0)
     os.close(pidfd)
     host.send(f"ended {pid} {os.waitstatus_to_exitcode(status)}".encode())
-
-
-def _connections() -> list[int]:
-    return [number for number in map(int, os.listdir("/proc/self/fd")) if _is_connection(number)]
-
-
-def _drop(connection: int) -> None:
-    """A connection of the captured process is shared with every clone: here it is as if its peer had gone.
-
-    The number stays taken, so that whoever holds it finds the end of a stream, and not another file.
-    """
-    ours, peer = socket.socketpair()
-    peer.close()
-    with ours:
-        os.dup2(ours.fileno(), connection, inheritable=False)
-
-
-def _is_connection(descriptor: int) -> bool:
-    try:
-        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            return False
-    except OSError:  # what the folder itself was listed with
-        return False
-    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
-        if duplicate.family not in (socket.AF_INET, socket.AF_INET6):
-            return False
-        try:
-            duplicate.getpeername()
-        except OSError:
-            return False
-        return True

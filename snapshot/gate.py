@@ -4,7 +4,7 @@
     fd:N,M     N is a socket; a clone is forked off for each message on it, which does not need the captured
                process's lifeline, M (forks.py)
     fifo:PATH  one JSON document on a FIFO: {"environ": {…}, "output": a path that is opened for stdout and
-               stderr, or null}; a process that waits in open(2) holds no descriptor, and can be dumped
+               stderr, or null}; its engine holds the other end, so that a clone can be given one of its own
 
 A process leaves the gate with the environment and the output of its own. Closed at once and written
 nothing, a FIFO makes it wait again: so an engine can ask whether somebody waits.
@@ -39,6 +39,10 @@ def wait(gate: str) -> None:
         forks.wait(int(control), int(lifeline))
         restart("zygote")
     else:
+        from quickthaw.snapshot import connections
+
+        for connection in connections.find():  # not every kernel lets them be dumped
+            connections.drop(connection)
         document = _read_document(place)
         restart("criu")
         config.replace_environment(document["environ"])

@@ -9,8 +9,8 @@ On success: a process in a pid namespace of its own, a child of ours, with its o
 On failure: a failed capture leaves none, and the next start tries again. A capture that is out of date, or
     that CRIU cannot restore, is replaced, and `say` hears why.
 Refresh after restore: `quickthaw.snapshot.hooks`, before the function's own hooks. A clone has the process id
-    of its siblings. Connections that the init made are found closed. Credentials are withheld from the init,
-    so that they are not on disk.
+    of its siblings. Connections that the init made are found closed. Credentials are blank to the init, so
+    that they are not on disk.
 
     host ─▶ sh (1 in its namespace) ─▶ the function (2): signals mean to it what they mean anywhere, and
     orphans have somebody who waits for them. When sh ends, the kernel ends whatever is left in the namespace.
@@ -42,8 +42,8 @@ from quickthaw.snapshot.errors import (
 from quickthaw.snapshot.host.lifeline import Lifeline
 from quickthaw.snapshot.host.runtime_api import RuntimeApi
 
-# Secrets; the gate hands a restored process those of its own start.
-WITHHELD = (
+# Empty to the init. The gate hands a restored process those of its own start.
+BLANKED = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
@@ -91,11 +91,11 @@ class CriuEngine:
         say: Callable[[str], object] = _say_nothing,
     ) -> None:
         self._handler = handler
+        self._criu = CriuCommand()
         self._directory = CaptureDirectory(directory)
         self._task_root = task_root
         self._timeout_s = timeout_s
         self._say = say
-        self._criu = CriuCommand()
         self._lock = threading.Lock()
         self._n_captures = 0
         self._is_stopped = False
@@ -194,7 +194,7 @@ class CriuEngine:
         """Start a process, wait until it is where it can be captured, and dump it."""
         os.mkfifo(self._directory.gate, 0o600)
         api = RuntimeApi()  # which hears what goes wrong
-        environ = {name: value for name, value in environ.items() if name not in WITHHELD}
+        environ = {name: "" if name in BLANKED else value for name, value in environ.items()}
         environ["AWS_LAMBDA_RUNTIME_API"] = api.address
         environ[config.RESTORE_GATE] = f"fifo:{self._directory.gate}"
         self._init = init = subprocess.Popen(

@@ -16,8 +16,7 @@ from quickthaw.snapshot.errors import CriuFailedError, CriuMissingError, CriuNot
 _MIN_VERSION = 4
 _SUPERUSER_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"  # not on everybody's PATH
 _TIMEOUT_S = 120.0
-# Connections that the init has made are found closed, as after a restore on AWS.
-_BOTH = ("--tcp-close", "-v1")
+_NOISE = ("rlimit: ", "FAILED")  # it may go on without, and it says that it has failed
 
 
 class CriuCommand:
@@ -41,7 +40,7 @@ class CriuCommand:
 
     def dump(self, pid: int, images: Path) -> None:
         """Put a process and its children on disk; they are gone then. Raises: CriuFailedError."""
-        self._run("dump", ["--tree", str(pid), "--images-dir", str(images), *_BOTH])
+        self._run("dump", ["--tree", str(pid), "--images-dir", str(images), "-v1"])
 
     def restore(self, images: Path, inherited: Mapping[str, int]) -> int:
         """Bring a process back as our own child; return its pid.
@@ -52,7 +51,7 @@ class CriuCommand:
         kept = inherited.values()
         pid_file = images / f"pid-{os.getpid()}-{min(kept)}"  # nobody else of ours has this descriptor now
         pid_file.unlink(missing_ok=True)
-        arguments = ["--images-dir", str(images), "--pidfile", str(pid_file), *_BOTH]
+        arguments = ["--images-dir", str(images), "--pidfile", str(pid_file), "-v1"]
         arguments += ["--restore-detached", "--restore-sibling"]
         for name, descriptor in inherited.items():
             arguments += ["--inherit-fd", f"fd[{descriptor}]:{name}"]
@@ -93,4 +92,5 @@ class CriuCommand:
 def _reason(log: str, status: int) -> str:
     """The first things that went wrong; what follows is how it gave up."""
     lines = [line.partition("): ")[2].strip() for line in log.splitlines() if "Error (" in line]
+    lines = [line for line in lines if not any(noise in line for noise in _NOISE)]
     return "; ".join(lines[:3]) or log.strip()[-300:] or f"exit status {status}"
