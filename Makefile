@@ -16,10 +16,10 @@ SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test check parity bench bench-overhead bench-large build-ZipFunction dev clean
+.PHONY: help demo test check parity bench bench-overhead bench-starts bench-host bench-large build-ZipFunction dev clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(DEMO)/installed ## split SmolLM2-135M, start the function cold, stream an answer, show where the time went
 	$(DEMO)/bin/quickthaw shard smollm2 $(DEMO)/smollm2
@@ -41,6 +41,12 @@ bench: $(BENCH)/installed ## measure against numpy, llama.cpp, transformers (bui
 
 bench-overhead: $(BENCH)/installed ## what a request costs outside the model: before, between tokens, after
 	$(BENCH)/bin/python -m tests.bench.overhead $(A)
+
+bench-starts: $(BENCH)/installed ## cold, zygote and CRIU starts of three functions (CRIU needs root)
+	$(BENCH)/bin/python -m tests.bench.starts $(A)
+
+bench-host: $(BENCH)/installed ## the host beside AWS's emulator
+	$(BENCH)/bin/python -m tests.bench.host $(A)
 
 bench-large: $(BENCH)/installed ## private memory with a 7B-shaped shard set (writes 13 GiB)
 	$(BENCH)/bin/python -m tests.bench.memory $(A)
@@ -79,5 +85,5 @@ $(VENV)/installed-parity: $(VENV)/installed
 $(BENCH)/installed: pyproject.toml $(SOURCES)
 	$(PYTHON) -m venv $(BENCH)
 	@rm -rf build/lib build/bdist*
-	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[shard,bench]'
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[host,shard,bench]'
 	touch $@
