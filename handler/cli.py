@@ -138,6 +138,55 @@ def _host(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _snapshot(arguments: argparse.Namespace) -> int:
+    return _SNAPSHOT_ACTIONS[arguments.action](arguments)
+
+
+def _snapshot_capture(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.command import snapshot_command
+    from quickthaw.handler.command.invoke import HANDLER
+
+    say, log = Printer(sys.stdout), Printer(sys.stderr)
+    snapshot_command.capture(
+        arguments.directory,
+        arguments.handler or HANDLER,
+        arguments.task_root,
+        arguments.warmup_event,
+        _environ(arguments),
+        arguments.timeout,
+        lambda line: say.take(line + "\n"),
+        log.take,
+    )
+    return 0
+
+
+def _snapshot_restore(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.command import snapshot_command
+
+    say, log = Printer(sys.stdout), Printer(sys.stderr)
+    directory, timeout_s = arguments.directory, arguments.timeout
+    if arguments.event is None:
+        snapshot_command.host(
+            directory, arguments.port, os.environ, timeout_s, lambda line: say.take(line + "\n"), log.take
+        )
+        return 0
+    chunks = snapshot_command.answer(
+        directory, arguments.event, os.environ, timeout_s, lambda line: log.take(line + "\n"), log.take
+    )
+    for chunk in chunks:
+        say.take(chunk.decode(errors="replace"))
+    print()
+    return 0
+
+
+def _snapshot_inspect(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.command import snapshot_command
+
+    print(snapshot_command.describe(arguments.directory), flush=True)
+    snapshot_command.check_is_current(arguments.directory, os.environ)
+    return 0
+
+
 def _shard(arguments: argparse.Namespace) -> int:
     from quickthaw.layers.checkpoints.split import split
     from quickthaw.layers.progress import for_terminal
@@ -196,4 +245,10 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": _check,
     "invoke": _invoke,
     "host": _host,
+    "snapshot": _snapshot,
+}
+_SNAPSHOT_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "capture": _snapshot_capture,
+    "restore": _snapshot_restore,
+    "inspect": _snapshot_inspect,
 }

@@ -24,6 +24,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_check(commands.add_parser("check", help="say what AWS would refuse, what is slow, what it costs"))
     _add_invoke(commands.add_parser("invoke", help="run one cold start and show where its time went"))
     _add_host(commands.add_parser("host", help="serve a function over HTTP"))
+    _add_snapshot(
+        commands.add_parser("snapshot", help="put an initialised function on disk, and bring it back")
+    )
     return parser
 
 
@@ -154,6 +157,46 @@ def _add_host(parser: argparse.ArgumentParser) -> None:
         help="refuse requests with 429 when so many wait for a process (256)",
     )
     parser.set_defaults(parser=parser)
+
+
+def _add_snapshot(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, dest="action", metavar="ACTION")
+    _add_snapshot_capture(
+        actions.add_parser("capture", help="run a function's init and put it on disk (CRIU)")
+    )
+    _add_snapshot_restore(actions.add_parser("restore", help="serve what was captured, or have it answer"))
+    inspect = actions.add_parser("inspect", help="show what was captured, and whether it is out of date")
+    inspect.add_argument("directory", type=Path, help="a directory made by `quickthaw snapshot capture`")
+
+
+def _add_snapshot_capture(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, help="the directory to make, or a capture to replace")
+    parser.add_argument("handler", nargs="?", help="module.function of any Lambda handler (ours)")
+    parser.add_argument(
+        "--task-root", type=_folder, metavar="DIR", help="the folder of the function's code (this one)"
+    )
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    parser.add_argument(
+        "--warmup-event",
+        type=_file,
+        metavar="FILE",
+        help="an event, JSON, that the function answers before it is captured",
+    )
+    parser.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help="for init (60)")
+
+
+def _add_snapshot_restore(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, help="a directory made by `quickthaw snapshot capture`")
+    served = parser.add_mutually_exclusive_group()
+    served.add_argument(
+        "--port", type=int, default=9000, metavar="N", help="serve on 127.0.0.1; 0 takes a free one (9000)"
+    )
+    served.add_argument(
+        "--event", type=_json_file, metavar="FILE", help="print the answer to this event instead (-: stdin)"
+    )
+    parser.add_argument(
+        "--timeout", type=_seconds, default=60.0, metavar="S", help="for a start, and for each request (60)"
+    )
 
 
 def _token_ids(text: str) -> list[int]:
