@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,12 @@ class CaptureDirectory:
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Nobody replaces the capture meanwhile. Raises: CaptureMissingError."""
-        try:
-            with self._locked(fcntl.LOCK_SH):
-                yield
-        except (FileNotFoundError, NotADirectoryError) as exc:
-            raise CaptureMissingError(self.path, "no such directory") from exc
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._locked(fcntl.LOCK_SH))
+            except OSError as exc:
+                raise CaptureMissingError(self.path, exc.strerror or str(exc)) from exc
+            yield
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
@@ -78,18 +79,14 @@ class CaptureDirectory:
 
         Raises: CaptureDirectoryError when it holds something else, or cannot be made.
         """
-        try:
-            self.path.mkdir(0o700, parents=True, exist_ok=True)
-            with self._locked(fcntl.LOCK_EX):
-                others = set(os.listdir(self.path)) - _OURS
-                if others:
-                    raise CaptureDirectoryError(self.path, f"it holds {min(others)}, which is no capture")
-                self.path.chmod(0o700)
-                self._clear()
-                self.images.mkdir(0o700)
-                yield
-        except OSError as exc:
-            raise CaptureDirectoryError(self.path, exc) from exc
+        with ExitStack() as stack:
+            try:
+                self.path.mkdir(0o700, parents=True, exist_ok=True)
+                stack.enter_context(self._locked(fcntl.LOCK_EX))
+                self._make_room()
+            except OSError as exc:
+                raise CaptureDirectoryError(self.path, exc) from exc
+            yield
 
     def read(self) -> Capture:
         """Raises: CaptureMissingError when there is no capture that may be used."""
@@ -124,10 +121,15 @@ class CaptureDirectory:
         except TypeError as exc:
             raise CaptureMissingError(self.path, f"{_RECORD}: {exc}") from exc
 
-    def _clear(self) -> None:
+    def _make_room(self) -> None:
+        others = set(os.listdir(self.path)) - _OURS
+        if others:
+            raise CaptureDirectoryError(self.path, f"it holds {min(others)}, which is no capture")
+        self.path.chmod(0o700)
         (self.path / _RECORD).unlink(missing_ok=True)  # first: from here on there is no capture
         self.gate.unlink(missing_ok=True)
         shutil.rmtree(self.images, ignore_errors=True)
+        self.images.mkdir(0o700)
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
