@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """template.yaml: what AWS's own linter says of it, and that what it names is there."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -39,7 +40,7 @@ def test_awss_linter_finds_nothing() -> None:
 @pytest.mark.parametrize("auth", ["iam", "keys"])
 def test_its_environment_is_one_the_function_takes(package: str, place: str, auth: str) -> None:
     (function,) = template(Package=package, Shards=place, Auth=auth).functions
-    config = HandlerConfig.from_env(function.environ)
+    config = HandlerConfig.from_env(function.variables)
     assert config.layers.shards == ("/var/task/shards" if place == "package" else "/mnt/quickthaw/shards")
     assert config.streaming.value == "always"
     assert bool(config.api_keys.encoded) == (auth == "keys")
@@ -54,7 +55,7 @@ def test_its_handler_is_there() -> None:
 
 def test_its_wrapper_is_there() -> None:
     (function,) = template().functions
-    wrapper = function.environ["AWS_LAMBDA_EXEC_WRAPPER"].removeprefix("/var/task/quickthaw/")
+    wrapper = function.variables["AWS_LAMBDA_EXEC_WRAPPER"].removeprefix("/var/task/quickthaw/")
     assert (ROOT / wrapper).stat().st_mode & 0o111
     bootstrap = import_module("quickthaw.snapshot.bootstrap")
     assert bootstrap.__name__ in (ROOT / wrapper).read_text()
@@ -79,9 +80,21 @@ def test_its_alarm_is_on_a_metric_there_is() -> None:
     alarm = template().resources["SlowFirstTokens"]["Properties"]
     (function,) = template().functions
     assert alarm["MetricName"] in BY_NAME
-    assert alarm["Namespace"] == HandlerConfig.from_env(function.environ).metrics_namespace
+    assert alarm["Namespace"] == HandlerConfig.from_env(function.variables).metrics_namespace
     assert tuple(dimension["Name"] for dimension in alarm["Dimensions"]) == DIMENSIONS
-    assert HandlerConfig.from_env(function.environ).metrics.value == "emf"
+    assert HandlerConfig.from_env(function.variables).metrics.value == "emf"
+
+
+def test_the_image_runs_what_the_zip_runs() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    said = dict(line.split(" ", 1) for line in lines if line.split(" ")[0] in ("ENTRYPOINT", "CMD", "FROM"))
+    (zipped,) = template().functions
+    assert json.loads(said["CMD"]) == [zipped.properties["Handler"]]
+    assert json.loads(said["ENTRYPOINT"])[1:] == ["-m", "quickthaw.snapshot.bootstrap"]
+    assert zipped.properties["Runtime"] in "".join(lines).replace("python:", "python")
+    for line in lines:
+        if line.startswith("COPY ") and "--from" not in line:
+            assert all((ROOT / name).exists() for name in line.split()[1:-1])
 
 
 # --- nothing is open, and nothing may more than it must ---
@@ -105,7 +118,7 @@ def test_where_the_gateway_lets_everybody_in_the_function_wants_a_key() -> None:
     found = template(HttpApi="on", FunctionUrl="on", Auth="keys", MaxConcurrency="5")
     assert found.resources["Url"]["Properties"]["AuthType"] == "NONE"
     (function,) = found.functions
-    assert "resolve:secretsmanager" in function.environ["QUICKTHAW_API_KEYS"]
+    assert "resolve:secretsmanager" in function.variables["QUICKTHAW_API_KEYS"]
     method = found.resources["RestApiGateway"]["Properties"]["DefinitionBody"]["paths"]["/{proxy+}"]
     assert method["x-amazon-apigateway-any-method"]["security"] == [{"api_key": []}]
 

@@ -78,7 +78,7 @@ class Deployment(NamedTuple):
 
     def read_config(self) -> HandlerConfig:
         """Raises: ConfigurationError, LayersConfigError."""
-        environ = self.function.environ
+        environ = self.function.variables
         prepare(environ)  # takes out what the bootstrap alone is told
         return HandlerConfig.from_env(environ)
 

@@ -164,7 +164,7 @@ def _accelerator(deployment: Deployment) -> Told:
 
 
 def _environment(deployment: Deployment) -> Told:
-    environ = deployment.function.environ
+    environ = deployment.function.variables
     for name in environ:
         if _RESERVED.fullmatch(name):
             yield f"variable {name}", "Lambda sets it itself and refuses it", "leave it out"
@@ -187,7 +187,7 @@ def _streaming(deployment: Deployment) -> Told:
     config, function = deployment.config, deployment.function
     if config is None:
         return
-    has_ours = function.is_image or "exec_wrapper.sh" in function.environ.get("AWS_LAMBDA_EXEC_WRAPPER", "")
+    has_ours = function.is_image or "exec_wrapper.sh" in function.variables.get("AWS_LAMBDA_EXEC_WRAPPER", "")
     is_streaming = "response-streaming-invocations" in str(deployment.template.resources) or any(
         url.get("InvokeMode") == "RESPONSE_STREAM"
         for url in deployment.template.of_type("AWS::Lambda::Url").values()

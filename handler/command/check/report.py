@@ -43,14 +43,22 @@ def check_template(
     Raises: ConfigurationError.
     """
     template = read_template(path, parameters)
-    functions = [_with_environ(function, environ) for function in template.functions]
-    if not functions:
-        raise ConfigurationError(f"{path} has no Lambda function")
     found = [
         Finding(Kind.REFUSED, path.name, "what it is deployed with", rule) for rule in template.broken_rules()
     ]
-    for function in functions:
-        found += check_function(Deployment(function, template, shard_bytes))
+    try:
+        functions = [_with_environ(function, environ) for function in template.functions]
+        for function in functions:
+            found += check_function(Deployment(function, template, shard_bytes))
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as exc:  # a list for a mapping, text for a number
+        raise ConfigurationError(f"{path} is no template that AWS would take: {exc!r}") from exc
+    if not functions:
+        raise ConfigurationError(f"{path} has no Lambda function")
     return found
 
 
@@ -74,7 +82,7 @@ def check_function(deployment: Deployment) -> list[Finding]:
 
 
 def _with_environ(function: Function, environ: Mapping[str, str]) -> Function:
-    variables = {"Variables": {**function.environ, **environ}}
+    variables = {"Variables": {**function.variables, **environ}}
     return function._replace(properties={**function.properties, "Environment": variables})
 
 

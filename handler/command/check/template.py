@@ -33,7 +33,7 @@ class Function(NamedTuple):
     properties: Mapping[str, Any]
 
     @property
-    def environ(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Its environment variables."""
         variables = self.properties.get("Environment", {}).get("Variables", {})
         return {name: str(value) for name, value in variables.items()}
@@ -68,7 +68,8 @@ class Template:
         shared = self.resolve(self._section("Globals").get("Function", {}))
         return [
             Function(
-                name, _merged(shared if "Serverless" in resource["Type"] else {}, resource["Properties"])
+                name,
+                _merged(shared if "Serverless" in resource["Type"] else {}, resource.get("Properties", {})),
             )
             for name, resource in self.resources.items()
             if resource["Type"] in _FUNCTIONS

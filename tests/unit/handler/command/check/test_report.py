@@ -72,6 +72,18 @@ def test_a_template_without_functions(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "has no Lambda function" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "properties", ["{MemorySize: much}", "{Environment: [1]}", "{FileSystemConfigs: 7}", "{SnapStart: on}"]
+)
+def test_a_function_that_makes_no_sense(
+    tmp_path: Path, properties: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "template.yaml"
+    path.write_text(f"Resources: {{F: {{Type: AWS::Lambda::Function, Properties: {properties}}}}}")
+    assert check("--template", str(path)) == 78
+    assert "no template that AWS would take" in capsys.readouterr().err
+
+
 def test_a_parameter_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         check("--parameters", "SnapStart")

@@ -62,7 +62,7 @@ def test_a_function_as_it_would_be_deployed(path: Path) -> None:
         "Joined": "a-a",
         "Environment": {"Variables": {"ONE": "1", "TWO": "two"}},
     }
-    assert function.environ == {"ONE": "1", "TWO": "two"}
+    assert function.variables == {"ONE": "1", "TWO": "two"}
     assert list(template.resources) == ["F", "Always"]
 
 
