@@ -105,7 +105,7 @@ class Warmer:
             config.memory_limit_bytes(), lambda: left_ms() > _MARGIN_MS
         )
         if not self._is_piled_up(begin_ns):
-            hold_ms = min(until_ms - time.time() * 1000, HOLD_LIMIT_MS)
+            hold_ms = min(until_ms - _now_ms(), HOLD_LIMIT_MS)
             _sleep_ms(min(hold_ms, left_ms() - _MARGIN_MS))
         self._let_go_ns = time.monotonic_ns()
         found = {
@@ -138,23 +138,26 @@ class Warmer:
 
     def _fan_out(self, ping: Ping, context: Context) -> tuple[dict[str, Any], float]:
         """Ask for the other environments; what is told of that, and when all of them let go."""
-        now_ms = time.time() * 1000
         n_others = ping.n_environments - 1
         if n_others == 0:
-            return {}, now_ms + ping.hold_ms if ping.until_ms is None else ping.until_ms
-        until_ms = int(now_ms + ping.hold_ms + n_others * _INVOKE_MS)
-        event = {"quickthaw": "warm", "until_ms": until_ms, "jitter_ms": ping.jitter_ms or ping.hold_ms // 2}
+            return {}, _now_ms() + ping.hold_ms if ping.until_ms is None else ping.until_ms
         try:
             arn: str = context.invoked_function_arn  # type: ignore[attr-defined]  # with the alias asked for
-            invoke = self._invoke or _lambda_invoke()
-            n_invoked, error = _side_by_side(lambda: invoke(arn, to_json(event).encode()), n_others)
-        except Exception as exc:  # no boto3, no credentials: this environment is warm all the same
-            n_invoked, error = 0, exc
-        told: dict[str, Any] = {"n_invoked": n_invoked}
-        if error is not None:
-            _logger.warning("a ping reached %d of %d other environments: %s", n_invoked, n_others, error)
-            told["fan_out_error"] = f"{type(error).__name__}: {error}"
-        return told, until_ms
+            invoke = self._invoke = self._invoke or _lambda_invoke()
+        except Exception as exc:  # no boto3, no region: this environment is warm all the same
+            return _told_of_others(0, n_others, exc), _now_ms() + ping.hold_ms
+        until_ms = int(_now_ms() + ping.hold_ms + n_others * _INVOKE_MS)  # now that boto3 is imported
+        other = {"quickthaw": "warm", "until_ms": until_ms, "jitter_ms": ping.jitter_ms or ping.hold_ms // 2}
+        event = to_json(other).encode()
+        n_invoked, error = _side_by_side(lambda: invoke(arn, event), n_others)
+        return _told_of_others(n_invoked, n_others, error), until_ms
+
+
+def _told_of_others(n_invoked: int, n_others: int, error: BaseException | None) -> dict[str, Any]:
+    if error is None:
+        return {"n_invoked": n_invoked}
+    _logger.warning("a ping reached %d of %d other environments: %s", n_invoked, n_others, error)
+    return {"n_invoked": n_invoked, "fan_out_error": f"{type(error).__name__}: {error}"}
 
 
 def _lambda_invoke() -> Invoke:
@@ -189,6 +192,10 @@ def _random() -> float:
     from random import SystemRandom
 
     return SystemRandom().random()
+
+
+def _now_ms() -> float:
+    return time.time() * 1000
 
 
 def _sleep_ms(duration_ms: float) -> None:
