@@ -11,20 +11,16 @@ On failure: a failed capture leaves none, and the next start tries again. A capt
 Refresh after restore: `quickthaw.snapshot.hooks`, before the function's own hooks. A clone has the process id
     of its siblings. Connections that the init made are found closed. Credentials are blank to the init, so
     that they are not on disk.
-
-    host ─▶ sh (1 in its namespace) ─▶ the function (2): signals mean to it what they mean anywhere, and
-    orphans have somebody who waits for them. When sh ends, the kernel ends whatever is left in the namespace.
 """
 
 import errno
 import json
 import os
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +29,7 @@ from quickthaw.snapshot.engines.capture_directory import Capture, CaptureDirecto
 from quickthaw.snapshot.engines.cold import command
 from quickthaw.snapshot.engines.criu_command import CriuCommand
 from quickthaw.snapshot.engines.engine import exited
+from quickthaw.snapshot.engines.restored_process import RestoredProcess, as_subprocess_has_it, children
 from quickthaw.snapshot.errors import (
     CaptureMissingError,
     CaptureStaleError,
@@ -50,7 +47,7 @@ BLANKED = (
     "AWS_CONTAINER_AUTHORIZATION_TOKEN",
     "QUICKTHAW_API_KEYS",
 )
-# Its own standard error is not the function's: it would say there which signal ended it.
+# sh's own standard error is not the function's: it would say there which signal ended it.
 _INIT = (
     "unshare",
     "--pid",
@@ -64,7 +61,6 @@ _INIT = (
 )
 _INIT_TIMEOUT_S = 60.0
 _POLL_S = 0.005
-_SIGNALLED = 128  # what a shell adds to the number of the signal that ended a process
 
 
 def _say_nothing(line: str) -> None:
@@ -107,7 +103,7 @@ class CriuEngine:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    def start(self, environ: Mapping[str, str], output: int, lifeline: int) -> "RestoredProcess":
+    def start(self, environ: Mapping[str, str], output: int, lifeline: int) -> RestoredProcess:
         """Restore what was captured; capture before, if there is nothing, or it is out of date.
 
         Raises: FunctionError as the capture failed; CriuFailedError, CaptureDirectoryError.
@@ -143,7 +139,7 @@ class CriuEngine:
         task_root = {} if self._task_root is None else {"LAMBDA_TASK_ROOT": self._task_root}
         return {**environ, **task_root, config.INITIALIZATION_TYPE: config.SNAP_START}
 
-    def _restore(self, environ: Mapping[str, str], output: int, lifeline: int) -> "RestoredProcess":
+    def _restore(self, environ: Mapping[str, str], output: int, lifeline: int) -> RestoredProcess:
         spawned_ns = time.monotonic_ns()
         with self._directory.in_use():
             capture = self._directory.read()
@@ -193,33 +189,47 @@ class CriuEngine:
     def _init_and_dump(self, environ: Mapping[str, str], output: int, lifeline: Lifeline) -> None:
         """Start a process, wait until it is where it can be captured, and dump it."""
         os.mkfifo(self._directory.gate, 0o600)
-        api = RuntimeApi()  # which hears what goes wrong
-        environ = {name: "" if name in BLANKED else value for name, value in environ.items()}
-        environ["AWS_LAMBDA_RUNTIME_API"] = api.address
-        environ[config.RESTORE_GATE] = f"fifo:{self._directory.gate}"
-        self._init = init = subprocess.Popen(
-            [*_INIT, *command(self._handler)],
-            env=environ,
-            cwd=self._task_root,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(lifeline.process_end,),
-            process_group=0,
-        )
-        try:
-            lifeline.attach(init.pid)
+        with (
+            closing(RuntimeApi()) as api,  # which hears what goes wrong
+            self._initialising(environ, api.address, output, lifeline) as init,
+        ):
             # Open until it was dumped: so it holds a descriptor, in whose place a clone gets one of its own.
             gate = self._wait_at_gate(init, api)
             try:
-                self._criu.dump(_children(init.pid)[0], self._directory.images)
+                self._criu.dump(children(init.pid)[0], self._directory.images)
             finally:
                 os.close(gate)
+
+    @contextmanager
+    def _initialising(
+        self, environ: Mapping[str, str], runtime_api: str, output: int, lifeline: Lifeline
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """A process that runs its init, and is gone afterwards."""
+        environ = {name: "" if name in BLANKED else value for name, value in environ.items()}
+        environ["AWS_LAMBDA_RUNTIME_API"] = runtime_api
+        environ[config.RESTORE_GATE] = f"fifo:{self._directory.gate}"
+        try:
+            init = subprocess.Popen(
+                [*_INIT, *command(self._handler)],
+                env=environ,
+                cwd=self._task_root,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(lifeline.process_end,),
+                process_group=0,
+            )
+        except BaseException:
+            lifeline.abandon()
+            raise
+        lifeline.attach(init.pid)
+        self._init = init
+        try:
+            yield init
         finally:
             init.kill()
             init.wait()
             self._init = None
-            api.close()
 
     def _wait_at_gate(self, init: "subprocess.Popen[bytes]", api: RuntimeApi) -> int:
         """Wait until the init is over; return the host's end of the gate.
@@ -237,7 +247,7 @@ class CriuEngine:
                 raise FunctionInitError("Sandbox.Stopped", "the host is being stopped")
             status = init.poll()
             if status is not None:
-                api.fail(exited(_as_subprocess_has_it(status)))
+                api.fail(exited(as_subprocess_has_it(status)))
                 assert api.failure is not None
                 raise api.failure
             if time.monotonic() > deadline:
@@ -248,51 +258,6 @@ class CriuEngine:
 
     def _basis(self, environ: Mapping[str, str]) -> fingerprint.Fingerprint:
         return fingerprint.take(self._handler, self._task_root, environ)
-
-
-class RestoredProcess:
-    """A function that was brought back: its namespace's first process is a child of ours."""
-
-    def __init__(self, init_pid: int, spawned_ns: int) -> None:
-        self.spawned_ns = spawned_ns
-        self._pidfd = os.pidfd_open(init_pid)
-        self._status: int | None = None
-        self._lock = threading.Lock()
-        self._pid = next(iter(_children(init_pid)), init_pid)  # it may have ended again
-
-    @property
-    def pid(self) -> int:
-        """The function's."""
-        return self._pid
-
-    def wait(self) -> int:
-        """Block until it has ended, and whatever it has started with it."""
-        os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
-        with self._lock:
-            if self._status is None:
-                result = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
-                assert result is not None
-                was_killed = result.si_code != os.CLD_EXITED
-                self._status = -result.si_status if was_killed else _as_subprocess_has_it(result.si_status)
-                os.close(self._pidfd)
-            return self._status
-
-    def kill(self) -> None:
-        """SIGKILL to all of its namespace, unless it has ended."""
-        with self._lock:
-            if self._status is None:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-
-
-def _as_subprocess_has_it(status: int) -> int:
-    """A shell's word for the signal that ended a process as a negative number."""
-    number = status - _SIGNALLED
-    return -number if number in set(signal.Signals) else status
-
-
-def _children(pid: int) -> list[int]:
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
 
 
 def _pipe_name(descriptor: int) -> str:

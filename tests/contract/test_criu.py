@@ -229,6 +229,37 @@ def test_a_host_that_is_killed_takes_its_clone_along_and_leaves_the_capture(
     assert said == []
 
 
+def test_a_host_that_is_killed_takes_the_init_along(task_root: Path, directory: Path) -> None:
+    source = "import os, time\nprint('pid', os.readlink('/proc/self'), flush=True)\ntime.sleep(600)\n"
+    (task_root / "handler.py").write_text(source)
+    command = [sys.executable, "-u", "-c", HOST, str(directory), str(task_root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        pid = next(int(line.split()[1]) for line in host.stdout if line.startswith("pid "))
+        assert not is_gone(pid)
+        host.kill()
+        wait_until(lambda: is_gone(pid))
+
+
+def test_threads_go_on_in_a_clone(task_root: Path, directory: Path) -> None:
+    source = """
+import queue, threading
+asked, answered = queue.SimpleQueue(), queue.SimpleQueue()
+def work():
+    while True:
+        answered.put(asked.get() + 1)
+threading.Thread(target=work, daemon=True).start()
+def handle(event, context):
+    asked.put(event)
+    return answered.get()
+"""
+    (task_root / "handler.py").write_text(source)
+    with CriuEngine("handler.handle", directory, str(task_root)) as engine:
+        for number in (1, 2):
+            with started(engine) as instance:
+                assert ask(instance, number) == number + 1
+
+
 def test_several_starts_at_once_capture_once_and_leave_nothing(task_root: Path, directory: Path) -> None:
     said: list[str] = []
 
