@@ -26,7 +26,7 @@ class CriuCommand:
     """
 
     def __init__(self) -> None:
-        path = shutil.which("criu", path=f"{os.environ.get('PATH', os.defpath)}:{_SUPERUSER_FOLDERS}")
+        path = shutil.which("criu") or shutil.which("criu", path=_SUPERUSER_FOLDERS)
         if path is None:
             raise CriuMissingError("criu is not installed")
         if os.geteuid() != 0:
