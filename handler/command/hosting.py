@@ -4,6 +4,7 @@
 import argparse
 import os
 import threading
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.memory_limit import MemoryLimit, memory_limit
 from quickthaw.snapshot.host.metrics import HostMetrics
 from quickthaw.snapshot.host.pool import Pool, PoolLimits
-from quickthaw.snapshot.host.worker import OnOutput
+from quickthaw.snapshot.host.worker import OnOutput, Spawn
 
 Say = Callable[[str], object]
 
@@ -126,10 +127,10 @@ def _spawning(
     limit: MemoryLimit | None,
     say: Say,
     on_log: Say,
-) -> Callable[[OnOutput], Instance]:
+) -> Spawn:
     """What makes one more instance."""
 
-    def spawn(on_output: OnOutput) -> Instance:
+    def spawn(on_output: OnOutput, loop: AbstractEventLoop) -> Instance:
         instance: Instance | None = None
 
         def take(line: str) -> None:
@@ -138,7 +139,7 @@ def _spawning(
             if instance is not None and (timeline := timeline_line(line, instance)) is not None:
                 say(timeline)
 
-        instance = Instance(engine, function.environment(environ, engine.name), take, function.arn)
+        instance = Instance(engine, function.environment(environ, engine.name), take, function.arn, loop)
         if limit is not None:
             limit.apply(instance)
         return instance

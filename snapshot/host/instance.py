@@ -4,6 +4,7 @@
 import os
 import signal
 import threading
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TypeVar
@@ -12,7 +13,7 @@ from quickthaw.snapshot.engines.engine import Engine, exited
 from quickthaw.snapshot.host.invocation import Invocation
 from quickthaw.snapshot.host.lifeline import Lifeline
 from quickthaw.snapshot.host.output import Output
-from quickthaw.snapshot.host.runtime_api import RuntimeApi
+from quickthaw.snapshot.host.runtime_api import FUNCTION_ARN, RuntimeApi
 
 _OUTPUT_WAIT_S = 2.0
 _AnyInvocation = TypeVar("_AnyInvocation", bound=Invocation)
@@ -44,14 +45,17 @@ class Instance:
         engine: Engine,
         environ: Mapping[str, str],
         on_output: Callable[[str], object],
-        function_arn: str | None = None,
+        function_arn: str = FUNCTION_ARN,
+        loop: AbstractEventLoop | None = None,
     ) -> None:
         """Have `engine` start a process. `on_output` gets its output line by line, on a thread.
+
+        With a `loop`, events are to be sent and answers awaited there; this is to be called elsewhere.
 
         Raises: FunctionError when there is nothing that could be started.
         """
         self.start_kind = engine.name
-        self._api = RuntimeApi() if function_arn is None else RuntimeApi(function_arn)
+        self._api = RuntimeApi(function_arn, loop)
         self._lifeline = Lifeline()
         self._output = Output(on_output)
         try:

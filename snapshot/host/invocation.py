@@ -12,8 +12,9 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from quickthaw.snapshot.errors import FunctionError, FunctionTimeoutError
+from quickthaw.snapshot.host.listener import Transport
 
-_MAX_WAITING_CHUNKS = 64  # who reads slowly slows the function down, and fills no memory
+MAX_WAITING_CHUNKS = 64  # who reads slowly slows the function down, and fills no memory
 
 
 class Chunk(NamedTuple):
@@ -56,9 +57,9 @@ class Invocation:
         self._deadline_ns = self._began_ns + int(timeout_s * 1e9)
         self._items: SimpleQueue[Chunk | End] = SimpleQueue()
         self._is_over = False
-        self._room = threading.Semaphore(_MAX_WAITING_CHUNKS)
-        self._hang_up: Callable[[], object] = _do_nothing
-        self._hang_up_lock = threading.Lock()
+        self._room = threading.Semaphore(MAX_WAITING_CHUNKS)
+        self._transport: Transport | None = None  # of an answer that is coming in pieces
+        self._transport_lock = threading.Lock()
 
     @property
     def elapsed_ms(self) -> float:
@@ -94,19 +95,20 @@ class Invocation:
 
     def close(self) -> None:
         """Stop listening, and hang up on a function that is streaming: its next write fails."""
-        with self._hang_up_lock:
+        with self._transport_lock:
             self.is_closed = True
-            self._hang_up()
+            if self._transport is not None:
+                self._transport.reset()
         self._room.release()
 
     # --- who delivers ---
 
-    def attach(self, hang_up: Callable[[], object]) -> None:
-        """The answer is coming in pieces; `hang_up` breaks the connection that it comes on."""
-        with self._hang_up_lock:
-            self._hang_up = hang_up
+    def attach(self, transport: Transport) -> None:
+        """The answer is coming in pieces, on this connection."""
+        with self._transport_lock:
+            self._transport = transport
             if self.is_closed:
-                hang_up()
+                transport.reset()
 
     def deliver(self, data: bytes) -> None:
         """Hand over a chunk, when there is room for it."""
@@ -116,8 +118,8 @@ class Invocation:
 
     def finish(self, error: FunctionError | None = None) -> None:
         """End the answer, whole or with an error. Only the first end counts."""
-        with self._hang_up_lock:
-            self._hang_up = _do_nothing  # the connection may be used for the next answer
+        with self._transport_lock:
+            self._transport = None  # the connection may be used for the next answer
         self._put(End(error))
 
     def _put(self, item: Chunk | End) -> None:

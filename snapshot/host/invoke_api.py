@@ -155,12 +155,13 @@ class InvokeApi:
             return Head(202, [_JSON, _request_id(self._background.add(event, call.trace_id))]), b""
         log = LogTail(self._function.memory_size_mib) if call.wants_log else None
         headers = [_JSON, _EXECUTED_VERSION]
-        request_id = str(uuid4())
+        invocation: AsyncInvocation | None = None
         try:
             invocation = await self._invoke(call, event, log)
-            request_id = invocation.request_id
             body = await _read_whole(invocation)
+            request_id = invocation.request_id
         except FunctionError as exc:
+            request_id = str(uuid4()) if invocation is None else invocation.request_id  # None: no start
             headers.append(_FAILED)
             body = error_document(exc, request_id)
         headers.append(_request_id(request_id))

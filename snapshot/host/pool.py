@@ -213,7 +213,8 @@ class Pool:
 
     async def _start(self, worker: Worker) -> SnapshotError | None:
         """Start it and give it to who waits. A failure is told, to the first of them too, and returned."""
-        error: SnapshotError | None = await self._in_thread(self._try_start, worker)
+        loop = asyncio.get_running_loop()
+        error: SnapshotError | None = await self._in_thread(self._try_start, worker, loop)
         self.metrics.add_start(None if error else worker.start_ns)
         if not self._is_stopped:
             self._on_start(worker, error)
@@ -232,9 +233,9 @@ class Pool:
         self._grow()
         return error
 
-    def _try_start(self, worker: Worker) -> SnapshotError | None:
+    def _try_start(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> SnapshotError | None:
         try:
-            worker.start(self._spawn, self.limits.timeout_s, lambda: self._is_stopped)
+            worker.start(self._spawn, loop, self.limits.timeout_s, lambda: self._is_stopped)
         except SnapshotError as exc:
             worker.kill()
             return exc

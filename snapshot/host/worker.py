@@ -2,6 +2,7 @@
 """One of a pool's instances: from its being asked for to its end, and what it works on."""
 
 import time
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from enum import Enum
 
@@ -11,7 +12,8 @@ from quickthaw.snapshot.host.log_tail import LogTail
 from quickthaw.snapshot.host.process_memory import peak_mib
 
 OnOutput = Callable[[str], object]
-Spawn = Callable[[OnOutput], Instance]  # the argument gets what the process prints, line by line, on a thread
+# Gets what the process prints, line by line, on a thread; and the loop that it is served on.
+Spawn = Callable[[OnOutput, AbstractEventLoop], Instance]
 
 
 class Activity(Enum):
@@ -40,9 +42,11 @@ class Worker:
         self.n_requests = 0
         self._log: LogTail | None = None
 
-    def start(self, spawn: Spawn, timeout_s: float, is_stopped: Callable[[], bool]) -> None:
+    def start(
+        self, spawn: Spawn, loop: AbstractEventLoop, timeout_s: float, is_stopped: Callable[[], bool]
+    ) -> None:
         """Make the process and wait until it is ready. Raises: FunctionError."""
-        instance = self.instance = spawn(self._take_output)
+        instance = self.instance = spawn(self._take_output, loop)
         if is_stopped():  # since it was asked for: whoever stopped the pool did not see this instance
             instance.kill()
         self.start_ns = instance.wait_ready(timeout_s) - instance.spawned_ns

@@ -4,6 +4,7 @@
 import json
 import os
 import time
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
@@ -66,12 +67,12 @@ def serving(
     function = HostedFunction(handler, task_root=str(task_root))
     inherited = {**os.environ, **(environ or {})}
 
-    def spawn(on_output: OnOutput) -> Instance:
+    def spawn(on_output: OnOutput, loop: AbstractEventLoop) -> Instance:
         def take(line: str) -> None:
             output.append(line)
             on_output(line)
 
-        return Instance(engine, function.environment(inherited, engine.name), take, function.arn)
+        return Instance(engine, function.environment(inherited, engine.name), take, function.arn, loop)
 
     def note(worker: Worker, error: SnapshotError | None) -> None:
         if error is None and worker.instance is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer on its way from the threads that deliver it to an event loop."""
+"""An answer on its way to who awaits it on an event loop, whoever delivers it."""
 
 import asyncio
 import threading
@@ -14,6 +14,28 @@ from quickthaw.snapshot.host.async_invocation import AsyncInvocation
 
 async def _read(invocation: AsyncInvocation) -> list[bytes]:
     return [chunk.data async for chunk in invocation]
+
+
+class FakeTransport:
+    """A connection that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError(data)
+
+    def close(self) -> None:
+        self.told.append("close")
+
+    def reset(self) -> None:
+        self.told.append("reset")
+
+    def pause(self) -> None:
+        self.told.append("pause")
+
+    def resume(self) -> None:
+        self.told.append("resume")
 
 
 def _in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -39,6 +61,51 @@ def test_chunks_come_in_order_and_then_the_end() -> None:
         return received
 
     assert asyncio.run(run()) == [b"%d" % n for n in range(500)]
+
+
+def test_a_slow_reader_pauses_the_connection() -> None:
+    transport = FakeTransport()
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+        invocation.attach(transport)
+        for n in range(100):
+            invocation.deliver(b"%d" % n)
+        assert transport.told == ["pause"]
+        invocation.finish()
+        assert len(await _read(invocation)) == 100
+
+    asyncio.run(run())
+    assert transport.told == ["pause"]  # once it is over there is nothing to go on with
+
+
+def test_a_reader_who_catches_up_lets_it_go_on() -> None:
+    transport = FakeTransport()
+
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=10)
+        invocation.attach(transport)
+        for n in range(100):
+            invocation.deliver(b"%d" % n)
+        for n in range(80):
+            assert (await anext(invocation)).data == b"%d" % n
+        assert transport.told == ["pause", "resume"]
+        for _ in range(100):
+            invocation.deliver(b"x")
+        invocation.close()
+
+    asyncio.run(run())
+    assert transport.told == ["pause", "resume", "pause", "reset", "resume"]
+
+
+def test_the_deadline_is_the_reason_though_the_killed_process_ends_it() -> None:
+    async def run() -> None:
+        invocation = AsyncInvocation(b"{}", timeout_s=0.01)
+        invocation.on_timeout = lambda: invocation.finish(FunctionError("Runtime.ExitError", "killed"))
+        with pytest.raises(FunctionTimeoutError):
+            await anext(invocation)
+
+    asyncio.run(run())
 
 
 def test_an_error_comes_where_the_answer_broke_off() -> None:
@@ -87,20 +154,17 @@ def test_an_answer_in_time_is_not_killed() -> None:
 
 @pytest.mark.parametrize("is_attached_first", [True, False])
 def test_closing_hangs_up_whoever_comes_first(is_attached_first: bool) -> None:
-    hung_up = []
+    transport = FakeTransport()
 
     async def run() -> None:
         invocation = AsyncInvocation(b"{}", timeout_s=10)
-        steps: list[Callable[[], object]] = [
-            lambda: invocation.attach(lambda: hung_up.append(True)),
-            invocation.close,
-        ]
+        steps: list[Callable[[], object]] = [lambda: invocation.attach(transport), invocation.close]
         for step in steps if is_attached_first else reversed(steps):
             step()
         invocation.finish()
 
     asyncio.run(run())
-    assert hung_up == [True]
+    assert transport.told == ["reset"]
 
 
 def test_the_end_is_told_before_it_is_read() -> None:
@@ -136,16 +200,16 @@ def test_the_process_is_killed_before_the_end_is_told() -> None:
 
 
 def test_closing_after_the_end_hangs_up_nobody() -> None:
-    hung_up = []
+    transport = FakeTransport()
 
     async def run() -> None:
         invocation = AsyncInvocation(b"{}", timeout_s=10)
-        invocation.attach(lambda: hung_up.append(True))
+        invocation.attach(transport)
         invocation.finish()
         invocation.close()
 
     asyncio.run(run())
-    assert hung_up == []  # the connection may carry the next answer
+    assert transport.told == []  # the connection may carry the next answer
 
 
 def test_a_closed_one_holds_nobody_up() -> None:

@@ -86,8 +86,7 @@ class Stage:
         limits = {"timeout_s": TIMEOUT_S, **limits}
         self.pool = Pool(self._spawn, PoolLimits(**limits), self._tell)
 
-    def _spawn(self, on_output: object) -> Any:
-        del on_output
+    def _spawn(self, *_: object) -> Any:
         instance = FakeInstance(self.errors.pop(0) if self.errors else None, self.may_be_ready)
         self.instances.append(instance)
         return instance
@@ -231,7 +230,7 @@ def test_who_leaves_just_as_his_turn_comes_passes_it_on() -> None:
             leaver, stayer = stage.ask(), stage.ask()
             await until(lambda: stage.pool.n_waiting == 2)
             instance.answer()
-            asyncio.get_running_loop().call_soon(leaver.cancel)  # when it is his turn, before he wakes up
+            leaver.cancel()  # it is his turn, but he does not know yet
             assert await stayer is instance.invocation
             assert leaver.cancelled()
 
