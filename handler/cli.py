@@ -179,6 +179,18 @@ def _snapshot_restore(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _snapshot_image(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.config import HandlerConfig, keep_blas_single_threaded
+
+    keep_blas_single_threaded()
+    from quickthaw.handler.command.image_command import make_image
+
+    system = [{"role": "system", "content": arguments.chat_system}]
+    event = {"messages": system} if arguments.event is None else arguments.event
+    print(make_image(arguments.out, HandlerConfig.from_env(_environ(arguments)), event))
+    return 0
+
+
 def _snapshot_inspect(arguments: argparse.Namespace) -> int:
     from quickthaw.handler.command import snapshot_command
 
@@ -251,4 +263,5 @@ _SNAPSHOT_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "capture": _snapshot_capture,
     "restore": _snapshot_restore,
     "inspect": _snapshot_inspect,
+    "image": _snapshot_image,
 }

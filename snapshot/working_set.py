@@ -98,7 +98,10 @@ def _ask(directory: str, ranges: Iterable[Range]) -> None:
 
 
 def _is_in_memory(descriptor: int, at: int) -> bool:
-    """Whether a byte is there: asked for what it has, the kernel still goes through every page of a piece."""
+    """Whether a byte is there: asked for what it has, the kernel still goes through every page of a piece.
+
+    Being asked, it reads the first few; fast storage may have them at once, and needs no more of this.
+    """
     try:
         return os.preadv(descriptor, [bytearray(1)], at, os.RWF_NOWAIT) > 0
     except OSError:

@@ -167,6 +167,17 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
     _add_snapshot_restore(actions.add_parser("restore", help="serve what was captured, or have it answer"))
     inspect = actions.add_parser("inspect", help="show what was captured, and whether it is out of date")
     inspect.add_argument("directory", type=Path, help="a directory made by `quickthaw snapshot capture`")
+    _add_snapshot_image(actions.add_parser("image", help="compute what a plain start need not (state image)"))
+
+
+def _add_snapshot_image(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", type=_new_file, help="the file to make; QUICKTHAW_STATE_IMAGE then names it")
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--chat-system", metavar="TEXT", help="the system prompt that chats begin with")
+    asked.add_argument(
+        "--event", type=_json_file, metavar="FILE", help="a request of the kind, as JSON (-: stdin)"
+    )
 
 
 def _add_snapshot_capture(parser: argparse.ArgumentParser) -> None:

@@ -70,7 +70,8 @@ def test_what_is_no_record_is_refused(data: bytes) -> None:
 
 
 @linux
-def test_what_was_recorded_is_read_ahead(tmp_path: Path) -> None:
+def test_what_was_recorded_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working_set, "_is_in_memory", lambda _descriptor, _at: False)
     wanted, other = mapped(tmp_path / "a"), mapped(tmp_path / "b")
     os.sync()
     for name in "ab":
@@ -82,6 +83,18 @@ def test_what_was_recorded_is_read_ahead(tmp_path: Path) -> None:
     while (wanted.resident_bytes() or 0) < SIZE:  # the kernel is reading
         os.sched_yield()
     assert other.resident_bytes() == 0
+
+
+@linux
+def test_what_is_in_memory_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped(tmp_path / "a")
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: asked.append(arguments))
+    working_set.read_ahead(str(tmp_path), [Range("a", 0, SIZE)]).join()
+    assert asked == []
+    monkeypatch.setattr(working_set, "_is_in_memory", lambda _descriptor, _at: False)
+    working_set.read_ahead(str(tmp_path), [Range("a", PAGE, SIZE)]).join()
+    assert [arguments[1:3] for arguments in asked] == [(PAGE, SIZE - PAGE)]
 
 
 def test_a_file_that_is_not_there_is_no_error(tmp_path: Path) -> None:
