@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Runtime API as a function sees it, request by request."""
 
+import asyncio
 import json
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -22,11 +24,36 @@ from quickthaw.snapshot.host.runtime_api import RuntimeApi
 RUNTIME = "/2018-06-01/runtime"
 
 
-@pytest.fixture
-def api() -> Iterator[RuntimeApi]:
-    api = RuntimeApi()
-    yield api
-    api.close()
+class _LoopApi(RuntimeApi):
+    """Served on an event loop, where it is also to be sent its events."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._loop = loop
+
+    def send(self, invocation: Invocation) -> None:
+        async def send() -> None:
+            super(_LoopApi, self).send(invocation)
+
+        asyncio.run_coroutine_threadsafe(send(), self._loop).result(10)
+
+
+@pytest.fixture(params=["threads", "loop"])
+def api(request: pytest.FixtureRequest) -> Iterator[RuntimeApi]:
+    if request.param == "threads":
+        api = RuntimeApi()
+        yield api
+        api.close()
+        return
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        api = _LoopApi(loop)
+        yield api
+        api.close()
+        loop.call_soon_threadsafe(lambda: loop.call_later(0.01, loop.stop))  # when its connections are closed
+        thread.join()
 
 
 @pytest.fixture
