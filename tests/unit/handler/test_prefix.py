@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from quickthaw.handler.config import HandlerConfig
+from quickthaw.handler.function import Function
 from quickthaw.handler.generation import Generation, Piece
 from quickthaw.handler.prefix import KnownPrefix
 from quickthaw.handler.session import Session
+from quickthaw.handler.timeline import Timeline
 from quickthaw.layers.errors import ShardMissingError
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.sampler import Sampling
 from tests import models, shards
 from tests.greedy import TIE_GAP
 from tests.unit.handler.fakes import EOS, MODEL, session
+from tests.unit.handler.test_function import Context
 
 
 def ask(fake: Session, prompt: Sequence[int], **fields: Any) -> int:
@@ -100,6 +103,13 @@ def test_as_much_is_kept_as_is_configured() -> None:
     ask(fake, [1, 2, 3, 4])
     assert ask(fake, [1, 2, 3, 4]) == 0
     assert (engine.calls, fake.kv_bytes) == ([[1, 2, 3, 4]] * 2, 0)
+
+
+def test_the_function_keeps_no_more_either() -> None:
+    for environ, expected in (({}, 2), ({"QUICKTHAW_KEPT_TOKENS": "0"}, 0)):
+        function = Function(session([65] * 9, environ=environ)[0], Timeline())
+        answers = [function.answer({"prompt": [1, 2, 3], "max_tokens": 2}, Context()) for _ in range(2)]
+        assert answers[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == expected
 
 
 def test_room_of_a_longer_sequence_is_given_back_once_a_short_one_was_computed() -> None:
