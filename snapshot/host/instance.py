@@ -4,16 +4,18 @@
 import os
 import signal
 import threading
-from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from quickthaw.snapshot.engines.engine import Engine, exited
 from quickthaw.snapshot.host.invocation import Invocation
 from quickthaw.snapshot.host.lifeline import Lifeline
 from quickthaw.snapshot.host.output import Output
 from quickthaw.snapshot.host.runtime_api import FUNCTION_ARN, RuntimeApi
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _OUTPUT_WAIT_S = 2.0
 _AnyInvocation = TypeVar("_AnyInvocation", bound=Invocation)
@@ -46,7 +48,7 @@ class Instance:
         environ: Mapping[str, str],
         on_output: Callable[[str], object],
         function_arn: str = FUNCTION_ARN,
-        loop: AbstractEventLoop | None = None,
+        loop: "AbstractEventLoop | None" = None,
     ) -> None:
         """Have `engine` start a process. `on_output` gets its output line by line, on a thread.
 

@@ -14,14 +14,19 @@ Source: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 import re
 import threading
 import time
-from asyncio import AbstractEventLoop
 from collections import deque
+from typing import TYPE_CHECKING
 
 from quickthaw.snapshot.errors import FunctionError, FunctionInitError, FunctionRestoreError, WireError
 from quickthaw.snapshot.host.http_wire import Reader, Request, reply, reply_json
 from quickthaw.snapshot.host.invocation import Invocation, error_from_document, error_from_trailers
-from quickthaw.snapshot.host.listener import LoopListener, ThreadListener, Transport
+from quickthaw.snapshot.host.listener import Connect, ThreadListener, Transport
 from quickthaw.snapshot.streaming import ERROR_BODY_TRAILER, ERROR_TYPE_TRAILER
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from quickthaw.snapshot.host.loop_listener import LoopListener
 
 FUNCTION_ARN = "arn:aws:lambda:us-east-1:000000000000:function:function"
 _RESPONSE_LIMIT_BYTES = 6 * 1024 * 1024 + 100  # as Lambda's, for an answer that is not streamed
@@ -38,7 +43,7 @@ class RuntimeApi:
     With a `loop` it is served there, and events are to be sent from there; all else is for any thread.
     """
 
-    def __init__(self, function_arn: str = FUNCTION_ARN, loop: AbstractEventLoop | None = None) -> None:
+    def __init__(self, function_arn: str = FUNCTION_ARN, loop: "AbstractEventLoop | None" = None) -> None:
         self.function_arn = function_arn
         self._pending: deque[Invocation] = deque()
         self._asking: _Connection | None = None  # which waits for an event
@@ -50,7 +55,7 @@ class RuntimeApi:
         def connect(transport: Transport) -> _Connection:
             return _Connection(self, transport)
 
-        self._listener = ThreadListener(connect) if loop is None else LoopListener(connect, loop)
+        self._listener = _listener(connect, loop)
 
     @property
     def address(self) -> str:
@@ -273,3 +278,11 @@ class _Connection:
     def _hang_up(self) -> None:
         self._reader.stop()
         self._transport.close()
+
+
+def _listener(connect: Connect, loop: "AbstractEventLoop | None") -> "ThreadListener | LoopListener":
+    if loop is None:
+        return ThreadListener(connect)
+    from quickthaw.snapshot.host.loop_listener import LoopListener
+
+    return LoopListener(connect, loop)

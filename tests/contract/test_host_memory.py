@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function that takes more memory than it may is ended: by the kernel where that is permitted, else by us."""
+"""A function that takes more memory than it may is ended: by the kernel where it is permitted, else by us."""
 
 import json
 import os
