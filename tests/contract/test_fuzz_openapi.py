@@ -75,7 +75,9 @@ def test_it_answers_as_described(operation: tuple[str, str], mode: GenerationMod
         return
     more = [no_stack_trace, described_is_accepted] if mode is GenerationMode.POSITIVE else [no_stack_trace]
 
-    @settings(max_examples=N_EXAMPLES, deadline=5000, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=N_EXAMPLES, deadline=20_000, suppress_health_check=list(HealthCheck), database=None
+    )
     @given(schema[path][method].as_strategy(generation_mode=mode))
     def ask(case: Case) -> None:
         case.call_and_validate(checks=[*checks, *more])
