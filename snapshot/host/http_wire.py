@@ -88,10 +88,11 @@ class Reader:
         if not version.startswith("HTTP/1."):
             raise WireError(f"not an HTTP/1.1 request: {lines[0][:80]!r}")
         self._request = Request(method, path, _headers(lines[1:]))
-        self._size_bytes = 0
-        if not self._request.is_chunked:
+        if self._request.is_chunked:
+            self._read = self._read_chunk_head
+        else:
             self._size_bytes = _size_bytes(self._request.headers.get("content-length", "0"), base=10)
-        self._read = self._read_chunk_head if self._request.is_chunked else self._read_body
+            self._read = self._read_body
         self._receiver.begin(self._request)
         return True
 
@@ -139,13 +140,15 @@ class Reader:
 
     def _lines(self, end: bytes) -> list[str] | None:
         """Everything up to `end`, which is taken too; None while it is not there."""
+        if not self._unread:
+            return None
         size_bytes = self._unread.find(end)
         if size_bytes > _HEAD_LIMIT_BYTES or (size_bytes < 0 and len(self._unread) > _HEAD_LIMIT_BYTES):
             raise WireError(f"over {_HEAD_LIMIT_BYTES} bytes of headers")
         if size_bytes < 0:
             return None
-        text = self._pop(size_bytes).decode("latin-1")
-        self._pop(len(end))
+        text = self._unread[:size_bytes].decode("latin-1")
+        del self._unread[: size_bytes + len(end)]
         return text.split("\r\n")
 
     def _pop(self, size_bytes: int) -> bytes:
@@ -177,7 +180,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")
-        headers[name.strip().lower()] = value.strip()
+        headers[name.lower()] = value.strip()
     return headers
 
 

@@ -2,6 +2,7 @@
 """One event on its way through a function, between who waits for the answer and who delivers it."""
 
 import json
+import os
 import threading
 import time
 from base64 import b64decode
@@ -9,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
-from uuid import uuid4
 
 from quickthaw.snapshot.errors import FunctionError, FunctionTimeoutError
 from quickthaw.snapshot.host.listener import Transport
@@ -44,9 +44,9 @@ class Invocation:
 
     def __init__(self, event: bytes, timeout_s: float, trace_id: str | None = None) -> None:
         self.event = event
-        self.request_id = str(uuid4())
+        self.request_id = _unique_id()
         self.client_context: str | None = None
-        self.trace_id = trace_id or f"Root=1-{int(time.time()):08x}-{uuid4().hex[:24]};Sampled=0"
+        self.trace_id = trace_id or f"Root=1-{int(time.time()):08x}-{os.urandom(12).hex()};Sampled=0"
         self.timeout_s = timeout_s
         self.deadline_ms = int((time.time() + timeout_s) * 1000)
         self.content_type = ""
@@ -124,6 +124,12 @@ class Invocation:
 
     def _put(self, item: Chunk | End) -> None:
         self._items.put(item)
+
+
+def _unique_id() -> str:
+    """A UUID of version 4, without the object that uuid makes of it."""
+    digits = os.urandom(16).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def timeout_error(invocation: Invocation) -> FunctionTimeoutError:
