@@ -11,7 +11,6 @@
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -31,7 +30,8 @@ CACHE = Path(__file__).parent / ".cache"
 EMPTY = "def handle(event, context):\n    return event\n"
 EVENT = b'{"a": 1}'
 N_TOKENS = 48
-_LENGTH = re.compile(rb"content-length: (\d+)\r\n", re.IGNORECASE)
+_ANSWERS = (b'\r\n\r\n{"a":1}', b'\r\n\r\n{"a": 1}')  # as orjson writes it, and json
+_MAX_ANSWER_BYTES = 4096
 
 
 class Client:
@@ -50,16 +50,14 @@ class Client:
         start_ns = time.perf_counter_ns()
         self._socket.sendall(self._request)
         data = b""
-        while True:
-            data += self._socket.recv(65_536)
-            head, end, body = data.partition(b"\r\n\r\n")
-            length = _LENGTH.search(head + b"\r\n")
-            if end and length is not None and len(body) >= int(length[1]):
-                break
-        elapsed_ms = (time.perf_counter_ns() - start_ns) / 1e6
-        if not head.startswith(b"HTTP/1.1 200") or json.loads(body) != json.loads(EVENT):
+        while not data.endswith(_ANSWERS):  # which is cheap: what the client computes, nobody else can
+            received = self._socket.recv(65_536)
+            data += received
+            if not received or len(data) > _MAX_ANSWER_BYTES:
+                raise SystemExit(f"not the answer: {data[:300]!r}")
+        if not data.startswith(b"HTTP/1.1 200"):
             raise SystemExit(f"not the answer: {data[:300]!r}")
-        return elapsed_ms
+        return (time.perf_counter_ns() - start_ns) / 1e6
 
 
 @contextmanager
