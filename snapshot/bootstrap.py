@@ -33,6 +33,8 @@ def main(arguments: list[str]) -> None:
     config.prepare(os.environ)
     if setup.is_captured:
         # Before the user's folder can be searched, and so that `hooks` makes anew before all other hooks do.
+        import orjson  # noqa: F401 - the first result would, in each clone
+
         from quickthaw.snapshot import forks, gate, hooks, warmup  # noqa: F401
 
         client.prepare_transport()
