@@ -61,6 +61,6 @@ class Engine(Protocol):
 
 def exited(status: int) -> FunctionExitedError:
     """As Lambda words the end of a process: a signal's name, or the exit status."""
-    reason = f"signal: {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    reason = f"signal: {(signal.strsignal(-status) or '').lower()}" if status < 0 else f"exit status {status}"
     how = f"with error: {reason}" if status else "without providing a reason"
     return FunctionExitedError("Runtime.ExitError", f"Runtime exited {how}")

@@ -196,7 +196,7 @@ def test_a_process_that_is_killed_in_the_middle(tmp_path: Path) -> None:
         with service.open("GET", "/") as response:
             assert _read_event(response) == 0
             os.kill(service.starts[0].pid, signal.SIGKILL)
-            assert _read_event(response)["error"]["message"].endswith("signal: SIGKILL")
+            assert _read_event(response)["error"]["message"].endswith("signal: killed")
             with pytest.raises(IncompleteRead):
                 response.read()
         (tmp_path / "go").touch()
