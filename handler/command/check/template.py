@@ -235,7 +235,9 @@ def read_template(path: Path, parameters: Mapping[str, str]) -> Template:
     Loader.add_multi_constructor("!", tagged)
     try:
         document = yaml.load(path.read_text(), Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+    except OSError as exc:
+        raise ConfigurationError(f"cannot read {path}: {exc.strerror}; --template names another") from exc
+    except (UnicodeDecodeError, yaml.YAMLError) as exc:
         raise ConfigurationError(f"cannot read {path}: {exc}") from exc
     if not isinstance(document, dict) or not isinstance(document.get("Resources"), dict):
         raise ConfigurationError(f"{path} is no CloudFormation template: it has no Resources")
