@@ -60,6 +60,10 @@ class Crew:
             lane.end()
         self._lanes = []
 
+    def __del__(self) -> None:
+        for lane in self._lanes:
+            lane.dismiss()  # or its thread would wait for ever
+
     def _helpers(self, n: int) -> list["_Lane"]:
         while len(self._lanes) < n:
             self._lanes.append(_Lane(len(self._lanes) + 1))
@@ -103,9 +107,12 @@ class _Lane:
         self._done.acquire()
         return self._error
 
-    def end(self) -> None:
+    def dismiss(self) -> None:
         self._job = None
         self._go.release()
+
+    def end(self) -> None:
+        self.dismiss()
         self._thread.join()
 
     def _live(self) -> None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import gc
 import os
 import threading
 
@@ -77,19 +78,35 @@ def test_an_error_of_any_lane_is_raised_and_the_crew_goes_on(bad_lane: int) -> N
     crew.release()
 
 
+def lanes() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("quickthaw-lane")}
+
+
 def test_lanes_end_before_a_fork_and_come_back_after_it() -> None:
-    crew, done = Crew(3), []
+    others, crew, done = lanes(), Crew(3), []
     crew.run(lambda _lane, piece: done.append(piece), pieces(7, 1))
-    assert any(thread.name.startswith("quickthaw-lane") for thread in threading.enumerate())
+    assert len(lanes() - others) == 2
     pid = os.fork()
     if pid == 0:  # a child in which nothing may go on: it says by its status what it saw
         crew.run(lambda _lane, piece: done.append(piece), pieces(7, 1))
         os._exit(len(done))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 14
-    assert not any(thread.name.startswith("quickthaw-lane") for thread in threading.enumerate())
+    assert not lanes() - others
     crew.run(lambda _lane, piece: done.append(piece), pieces(7, 1))
     assert len(done) == 14
     crew.release()
+
+
+def test_lanes_end_with_their_crew() -> None:
+    others, crew = lanes(), Crew(3)
+    crew.run(lambda _lane, _piece: None, pieces(7, 1))
+    left = lanes() - others
+    del crew
+    gc.collect()
+    for lane in left:
+        lane.join(timeout=30)
+    assert len(left) == 2
+    assert not lanes() - others
 
 
 # From 3.12 on Python warns of a fork beside threads; here there is to be one.
