@@ -29,7 +29,7 @@ class Marshaller(LambdaMarshaller):  # type: ignore[misc]
             return orjson.dumps(response), "application/json"
         except Exception:
             # Decimal, wide integers, keys that are not strings: the stock encoder's answer, or its error. And
-            # a user's own orjson.py, which is found first, may be anything. A lone surrogate, which that encoder
-            # leaves as it is from 3.12 on, could not be sent: its escape is JSON too.
+            # a user's own orjson.py, which is found first, may be anything. A lone surrogate, which
+            # that encoder leaves as it is from 3.12 on, could not be sent: its escape is JSON too.
             body, content_type = super().marshal_response(response)
             return body.encode("utf-8", "backslashreplace").decode(), content_type
