@@ -91,7 +91,7 @@ def _code(handler: str, task_root: str) -> dict[str, str]:
 
 
 def _digests(folder: str, prefix: str = "") -> dict[str, str]:
-    """Of each module in a folder, by its path there. Every start waits for it: os.walk takes twice as long."""
+    """Of each module in a folder, by its path there. Every start waits: os.walk takes twice as long."""
     try:
         entries = list(os.scandir(folder))
     except OSError:

@@ -86,7 +86,7 @@ class CapturedProcess:
         self._lifeline.attach(self._process.pid)
         self._answers: SimpleQueue[Clone | str | None] = SimpleQueue()
         self._clones: dict[int, Clone] = {}
-        self._is_captured = False
+        self._captured_ns: int | None = None  # when it could first be forked
         self._is_gone = False
 
     @property
@@ -120,15 +120,15 @@ class CapturedProcess:
             raise self._api.failure
         self._control.settimeout(None)
         self._api.close()
-        self._is_captured = True
+        self._captured_ns = time.monotonic_ns()
         threading.Thread(target=self._listen, name="zygote", daemon=True).start()
 
-    def fork(self, environ: bytes, output: int, lifeline: int) -> Clone:
-        """Have it fork. One at a time.
+    def fork(self, environ: bytes, output: int, lifeline: int, asked_ns: int) -> Clone:
+        """Have it fork. One at a time. `asked_ns` is when a clone was wanted, maybe before the capture.
 
         Raises: ZygoteGoneError; FunctionInitError when the kernel refuses.
         """
-        begin_ns = time.monotonic_ns()
+        assert self._captured_ns is not None
         document = os.memfd_create("environ")
         try:
             with open(document, "wb", closefd=False) as file:
@@ -143,7 +143,7 @@ class CapturedProcess:
             raise ZygoteGoneError
         if isinstance(answer, str):
             raise FunctionInitError("Runtime.ForkFailed", f"the captured function cannot be forked: {answer}")
-        answer.spawned_ns = begin_ns
+        answer.spawned_ns = max(asked_ns, self._captured_ns)
         return answer
 
     def kill(self) -> None:
@@ -156,7 +156,7 @@ class CapturedProcess:
         self._process.wait()
         self._lifeline.cut()
         self._api.close()
-        if not self._is_captured:
+        if self._captured_ns is None:
             self._control.close()  # else who listens does
 
     def _listen(self) -> None:

@@ -73,11 +73,12 @@ class ZygoteEngine:
         if self._task_root is not None:
             environ = {**environ, "LAMBDA_TASK_ROOT": self._task_root}
         environ = {**environ, config.INITIALIZATION_TYPE: config.SNAP_START}
+        asked_ns = time.monotonic_ns()  # looking whether the capture is out of date is part of a start
         with self._lock:
             for _ in range(_ATTEMPTS):
                 zygote = self._current(environ, output)
                 try:
-                    return zygote.fork(json.dumps(environ).encode(), output, lifeline)
+                    return zygote.fork(json.dumps(environ).encode(), output, lifeline, asked_ns)
                 except ZygoteGoneError:
                     self._drop()
         raise FunctionExitedError("Runtime.ExitError", "the captured process ended as soon as it was forked")
