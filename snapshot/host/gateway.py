@@ -30,9 +30,9 @@ from quickthaw.snapshot.host.http_answer import Head, read_prelude, read_whole
 from quickthaw.snapshot.host.http_error import error_event, error_response
 from quickthaw.snapshot.host.http_request import TRACE_HEADER, HttpRequest, to_event
 from quickthaw.snapshot.host.pool import Pool
+from quickthaw.snapshot.host.sizes import EVENT_LIMIT_BYTES
 from quickthaw.snapshot.streaming import HTTP_INTEGRATION_TYPE
 
-_EVENT_LIMIT_BYTES = 6 * 1024 * 1024  # Lambda's, for the whole event
 _ERROR_EVENT = b'data: {"error"'
 
 
@@ -48,7 +48,7 @@ class Gateway:
         Raises: FunctionError where an answer broke off: the server then breaks off the body.
         """
         try:
-            request = _request(scope, await read_body(receive, _EVENT_LIMIT_BYTES))
+            request = _request(scope, await read_body(receive, EVENT_LIMIT_BYTES))
         except ClientGoneError:
             return
         except RequestTooLargeError as exc:
@@ -92,8 +92,8 @@ def _request(scope: Message, body: bytes) -> HttpRequest:
 def _event(request: HttpRequest) -> bytes:
     """Raises: RequestTooLargeError."""
     event = json.dumps(to_event(request)).encode()
-    if len(event) > _EVENT_LIMIT_BYTES:
-        raise RequestTooLargeError(_EVENT_LIMIT_BYTES)
+    if len(event) > EVENT_LIMIT_BYTES:
+        raise RequestTooLargeError(EVENT_LIMIT_BYTES)
     return event
 
 

@@ -47,16 +47,15 @@ from quickthaw.snapshot.host.http_request import TRACE_HEADER
 from quickthaw.snapshot.host.invoke_error import error_document, refusal
 from quickthaw.snapshot.host.log_tail import LogTail
 from quickthaw.snapshot.host.pool import Pool
+from quickthaw.snapshot.host.sizes import EVENT_LIMIT_BYTES, RESPONSE_LIMIT_BYTES, response_too_large
 
 PREFIXES = ("/2015-03-31/functions/", "/2021-11-15/functions/")
 _ROUTE = re.compile(
     r"/2015-03-31/functions/(?P<name>[^/]+)/invocations"
     r"|/2021-11-15/functions/(?P<streamed>[^/]+)/response-streaming-invocations"
 )
-_LIMIT_BYTES = 6 * 1024 * 1024  # Lambda's, in and out
-_EVENT_LIMIT_BYTES = 1024 * 1024  # of an event that nobody waits for
+_BACKGROUND_LIMIT_BYTES = 1024 * 1024  # of an event that nobody waits for
 _CLIENT_CONTEXT_LIMIT_BYTES = 3583
-_RESPONSE_LIMIT_BYTES = _LIMIT_BYTES + 100  # so documented
 _JSON = ("content-type", "application/json")
 _FAILED = ("x-amz-function-error", "Unhandled")
 _EXECUTED_VERSION = ("x-amz-executed-version", VERSION)
@@ -134,7 +133,7 @@ class InvokeApi:
 
     async def _read_event(self, call: _Call, receive: Receive) -> bytes:
         """Raises: RequestTooLargeError, InvocationRefusedError when it is not JSON."""
-        limit_bytes = _EVENT_LIMIT_BYTES if call.kind == "Event" else _LIMIT_BYTES
+        limit_bytes = _BACKGROUND_LIMIT_BYTES if call.kind == "Event" else EVENT_LIMIT_BYTES
         event = await read_body(receive, limit_bytes) or b"{}"
         if not _is_json(event):
             raise InvocationRefusedError(
@@ -229,9 +228,8 @@ async def _read_whole(invocation: AsyncInvocation) -> bytes:
         body = b""
         async for chunk in invocation:
             body = body + chunk.data if body else chunk.data
-            if len(body) > _RESPONSE_LIMIT_BYTES:
-                message = f"exceeded maximum allowed payload size ({_RESPONSE_LIMIT_BYTES} bytes)."
-                raise FunctionError("Function.ResponseSizeTooLarge", f"Response payload size {message}")
+            if len(body) > RESPONSE_LIMIT_BYTES:
+                raise response_too_large()
         return body
 
 

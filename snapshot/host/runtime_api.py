@@ -21,6 +21,7 @@ from quickthaw.snapshot.errors import FunctionError, FunctionInitError, Function
 from quickthaw.snapshot.host.http_wire import Reader, Request, reply, reply_json
 from quickthaw.snapshot.host.invocation import Invocation, error_from_document, error_from_trailers
 from quickthaw.snapshot.host.listener import Connect, ThreadListener, Transport
+from quickthaw.snapshot.host.sizes import RESPONSE_LIMIT_BYTES, RESPONSE_TOO_LARGE, response_too_large
 from quickthaw.snapshot.streaming import ERROR_BODY_TRAILER, ERROR_TYPE_TRAILER
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from quickthaw.snapshot.host.loop_listener import LoopListener
 
 FUNCTION_ARN = "arn:aws:lambda:us-east-1:000000000000:function:function"
-_RESPONSE_LIMIT_BYTES = 6 * 1024 * 1024 + 100  # as Lambda's, for an answer that is not streamed
 _EXIT_WAIT_S = 1.0
 _PREFIX = "/2018-06-01/runtime"
 _INVOCATION_PATH = re.compile(rf"{_PREFIX}/invocation/([^/]+)/(response|error)")
@@ -257,11 +257,10 @@ class _Connection:
             error_type = self._request.headers.get(ERROR_TYPE_TRAILER.lower(), "")
             self._api.finish(invocation, error_from_document(bytes(self._body), error_type))
             self._transport.write(_ACCEPTED)
-        elif len(self._body) > _RESPONSE_LIMIT_BYTES:
-            message = f"exceeded maximum allowed payload size ({_RESPONSE_LIMIT_BYTES} bytes)."
-            error = FunctionError("Function.ResponseSizeTooLarge", f"Response payload size {message}")
-            self._api.finish(invocation, error)
-            refusal = {"errorType": "RequestEntityTooLarge", "errorMessage": f"Response {message}"}
+        elif len(self._body) > RESPONSE_LIMIT_BYTES:
+            self._api.finish(invocation, response_too_large())
+            message = f"Response {RESPONSE_TOO_LARGE}"
+            refusal = {"errorType": "RequestEntityTooLarge", "errorMessage": message}
             self._transport.write(reply_json(413, refusal))
         else:
             invocation.content_type = self._request.headers.get("content-type", "")
