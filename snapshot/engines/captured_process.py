@@ -15,6 +15,7 @@ from quickthaw.snapshot import config
 from quickthaw.snapshot.engines.cold import ColdProcess, command
 from quickthaw.snapshot.engines.engine import exited
 from quickthaw.snapshot.errors import FunctionInitError
+from quickthaw.snapshot.host.invocation import init_timeout_error
 from quickthaw.snapshot.host.lifeline import Lifeline
 from quickthaw.snapshot.host.runtime_api import RuntimeApi
 
@@ -108,8 +109,7 @@ class CapturedProcess:
         try:
             message = self._control.recv(_MESSAGE_BYTES)
         except TimeoutError:
-            error = FunctionInitError("Sandbox.Timedout", f"Init timed out after {timeout_s:.2f} seconds")
-            self._api.fail(error)
+            self._api.fail(init_timeout_error(timeout_s))
             message = b""
         except ConnectionError:
             message = b""

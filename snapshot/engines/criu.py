@@ -28,14 +28,19 @@ from quickthaw.snapshot import config, fingerprint
 from quickthaw.snapshot.engines.capture_directory import Capture, CaptureDirectory
 from quickthaw.snapshot.engines.cold import command
 from quickthaw.snapshot.engines.criu_command import CriuCommand
-from quickthaw.snapshot.engines.engine import exited
+from quickthaw.snapshot.engines.engine import (
+    captured_environment,
+    exited,
+    init_stopped_error,
+    say_nothing,
+)
 from quickthaw.snapshot.engines.restored_process import RestoredProcess, as_subprocess_has_it, children
 from quickthaw.snapshot.errors import (
     CaptureMissingError,
     CaptureStaleError,
     CriuFailedError,
-    FunctionInitError,
 )
+from quickthaw.snapshot.host.invocation import init_timeout_error
 from quickthaw.snapshot.host.lifeline import Lifeline
 from quickthaw.snapshot.host.runtime_api import RuntimeApi
 
@@ -63,10 +68,6 @@ _INIT_TIMEOUT_S = 60.0
 _POLL_S = 0.005
 
 
-def _say_nothing(line: str) -> None:
-    del line
-
-
 class CriuEngine:
     """Restores what `directory` holds; captures before, where that is not what would be started now.
 
@@ -84,7 +85,7 @@ class CriuEngine:
         task_root: str | None = None,
         *,
         timeout_s: float = _INIT_TIMEOUT_S,
-        say: Callable[[str], object] = _say_nothing,
+        say: Callable[[str], object] = say_nothing,
     ) -> None:
         self._handler = handler
         self._criu = CriuCommand()
@@ -108,7 +109,7 @@ class CriuEngine:
 
         Raises: FunctionError as the capture failed; CriuFailedError, CaptureDirectoryError.
         """
-        environ = self._complete(environ)
+        environ = captured_environment(environ, self._task_root)
         n_captures = self._n_captures
         try:
             return self._restore(environ, output, lifeline)
@@ -126,7 +127,7 @@ class CriuEngine:
     def capture(self, environ: Mapping[str, str], output: int) -> None:
         """Capture, whatever is there. `environ` and `output` as for `start`, and it raises the same."""
         with self._lock:
-            self._capture(self._complete(environ), output)
+            self._capture(captured_environment(environ, self._task_root), output)
 
     def stop(self) -> None:
         """End a capture that is under way. What is on disk stays."""
@@ -134,10 +135,6 @@ class CriuEngine:
         init = self._init
         if init is not None:
             init.kill()
-
-    def _complete(self, environ: Mapping[str, str]) -> dict[str, str]:
-        task_root = {} if self._task_root is None else {"LAMBDA_TASK_ROOT": self._task_root}
-        return {**environ, **task_root, config.INITIALIZATION_TYPE: config.SNAP_START}
 
     def _restore(self, environ: Mapping[str, str], output: int, lifeline: int) -> RestoredProcess:
         spawned_ns = time.monotonic_ns()
@@ -244,16 +241,14 @@ class CriuEngine:
                 if exc.errno != errno.ENXIO:  # nobody reads from it yet
                     raise
             if self._is_stopped:
-                raise FunctionInitError("Sandbox.Stopped", "the host is being stopped")
+                raise init_stopped_error()
             status = init.poll()
             if status is not None:
                 api.fail(exited(as_subprocess_has_it(status)))
                 assert api.failure is not None
                 raise api.failure
             if time.monotonic() > deadline:
-                raise FunctionInitError(
-                    "Sandbox.Timedout", f"Init timed out after {self._timeout_s:.2f} seconds"
-                )
+                raise init_timeout_error(self._timeout_s)
             time.sleep(_POLL_S)
 
     def _basis(self, environ: Mapping[str, str]) -> fingerprint.Fingerprint:

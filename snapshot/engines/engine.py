@@ -5,7 +5,8 @@ import signal
 from collections.abc import Mapping
 from typing import Protocol
 
-from quickthaw.snapshot.errors import FunctionExitedError
+from quickthaw.snapshot import config
+from quickthaw.snapshot.errors import FunctionExitedError, FunctionInitError
 
 
 class Process(Protocol):
@@ -64,3 +65,19 @@ def exited(status: int) -> FunctionExitedError:
     reason = f"signal: {(signal.strsignal(-status) or '').lower()}" if status < 0 else f"exit status {status}"
     how = f"with error: {reason}" if status else "without providing a reason"
     return FunctionExitedError("Runtime.ExitError", f"Runtime exited {how}")
+
+
+def init_stopped_error() -> FunctionInitError:
+    """The error of a function that was not captured, because its host ends."""
+    return FunctionInitError("Sandbox.Stopped", "the host is being stopped")
+
+
+def captured_environment(environ: Mapping[str, str], task_root: str | None) -> dict[str, str]:
+    """The environment of a process that is to be captured, and of those made from it."""
+    code = {} if task_root is None else {"LAMBDA_TASK_ROOT": task_root}
+    return {**environ, **code, config.INITIALIZATION_TYPE: config.SNAP_START}
+
+
+def say_nothing(line: str) -> None:
+    """Where nobody listens."""
+    del line

@@ -16,16 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from quickthaw.snapshot import config, fingerprint
+from quickthaw.snapshot import fingerprint
 from quickthaw.snapshot.engines.captured_process import CapturedProcess, Clone, ZygoteGoneError
-from quickthaw.snapshot.errors import FunctionExitedError, FunctionInitError
+from quickthaw.snapshot.engines.engine import captured_environment, init_stopped_error, say_nothing
+from quickthaw.snapshot.errors import FunctionExitedError
 
 _INIT_TIMEOUT_S = 60.0
 _ATTEMPTS = 2  # a zygote may have died since it was last needed
-
-
-def _say_nothing(line: str) -> None:
-    del line
 
 
 class ZygoteEngine:
@@ -43,7 +40,7 @@ class ZygoteEngine:
         task_root: str | None = None,
         *,
         timeout_s: float = _INIT_TIMEOUT_S,
-        say: Callable[[str], object] = _say_nothing,
+        say: Callable[[str], object] = say_nothing,
     ) -> None:
         self._handler = handler
         self._task_root = task_root
@@ -70,9 +67,7 @@ class ZygoteEngine:
 
         Raises: FunctionError as the capture failed.
         """
-        if self._task_root is not None:
-            environ = {**environ, "LAMBDA_TASK_ROOT": self._task_root}
-        environ = {**environ, config.INITIALIZATION_TYPE: config.SNAP_START}
+        environ = captured_environment(environ, self._task_root)
         asked_ns = time.monotonic_ns()  # looking whether the capture is out of date is part of a start
         with self._lock:
             for _ in range(_ATTEMPTS):
@@ -101,7 +96,7 @@ class ZygoteEngine:
             return self._zygote
         self._drop()
         if self._is_stopped:
-            raise FunctionInitError("Sandbox.Stopped", "the host is being stopped")
+            raise init_stopped_error()
         begin_ns = time.monotonic_ns()
         self._zygote = zygote = CapturedProcess(self._handler, environ, self._task_root, output)
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from quickthaw.snapshot.errors import FunctionError, FunctionTimeoutError
+from quickthaw.snapshot.errors import FunctionError, FunctionInitError, FunctionTimeoutError
 from quickthaw.snapshot.host.listener import Transport
 
 MAX_WAITING_CHUNKS = 64  # who reads slowly slows the function down, and fills no memory
@@ -138,6 +138,11 @@ def timeout_error(invocation: Invocation) -> FunctionTimeoutError:
         f"RequestId: {invocation.request_id} Error: Task timed out after {invocation.timeout_s:.2f} seconds"
     )
     return FunctionTimeoutError("Sandbox.Timedout", message)
+
+
+def init_timeout_error(timeout_s: float) -> FunctionInitError:
+    """The error of a function whose init took too long."""
+    return FunctionInitError("Sandbox.Timedout", f"Init timed out after {timeout_s:.2f} seconds")
 
 
 def error_from_document(

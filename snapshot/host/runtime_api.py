@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 
 from quickthaw.snapshot.errors import FunctionError, FunctionInitError, FunctionRestoreError, WireError
 from quickthaw.snapshot.host.http_wire import Reader, Request, reply, reply_json
-from quickthaw.snapshot.host.invocation import Invocation, error_from_document, error_from_trailers
+from quickthaw.snapshot.host.invocation import (
+    Invocation,
+    error_from_document,
+    error_from_trailers,
+    init_timeout_error,
+)
 from quickthaw.snapshot.host.listener import Connect, ThreadListener, Transport
 from quickthaw.snapshot.host.sizes import RESPONSE_LIMIT_BYTES, RESPONSE_TOO_LARGE, response_too_large
 from quickthaw.snapshot.streaming import ERROR_BODY_TRAILER, ERROR_TYPE_TRAILER
@@ -73,7 +78,7 @@ class RuntimeApi:
                 return self._ready_ns
             if self._failure is not None:
                 raise self._failure
-        raise FunctionInitError("Sandbox.Timedout", f"Init timed out after {timeout_s:.2f} seconds")
+        raise init_timeout_error(timeout_s)
 
     @property
     def is_ready(self) -> bool:
