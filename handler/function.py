@@ -180,7 +180,7 @@ class Function:
     def _show_metrics(self, wire: HttpEvent) -> Any:
         if self._session.config.metrics is MetricsOutput.OFF:
             raise RouteNotFoundError(f"no route {api.METRICS}: metrics are off")
-        from quickthaw.handler.telemetry.prometheus import CONTENT_TYPE
+        from quickthaw.snapshot.prometheus_text import CONTENT_TYPE
 
         return wire.response(200, self._request_log().metrics_text(), CONTENT_TYPE)
 

@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process's metrics as text that Prometheus reads.
 
-    # HELP quickthaw_first_token_seconds From event to first token.
-    # TYPE quickthaw_first_token_seconds histogram
-    quickthaw_first_token_seconds_bucket{start="cold",le="0.1"} 1
-    …
-
 Prometheus counts in base units: a metric in milliseconds is told in seconds.
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text-based format).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
 
-from quickthaw.handler.telemetry.metrics import METRICS, Histogram, Kind, Metric, Metrics, Unit
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from quickthaw.handler.telemetry.metrics import METRICS, Kind, Metric, Metrics, Unit
+from quickthaw.snapshot import prometheus_text
 
 
 def exposition(metrics: Metrics) -> str:
@@ -39,30 +31,17 @@ def _lines(metric: Metric, metrics: Metrics) -> Iterator[str]:
     if not numbers and not histograms:
         return
     name, scale = prometheus_name(metric), 1000 if metric.unit is Unit.MILLISECONDS else 1
-    yield f"# HELP {name} {metric.help}"
-    yield f"# TYPE {name} {metric.kind.value}"
+    yield from prometheus_text.head(name, metric.kind.value, metric.help)
     for start, number in numbers.items():
-        yield f"{name}{_braced(_labels(start))} {_number(number / scale)}"
+        yield prometheus_text.value(name, _labels(start), _number(number / scale))
     for start, histogram in histograms.items():
-        yield from _histogram(name, _labels(start), histogram, scale)
-
-
-def _histogram(name: str, labels: str, histogram: Histogram, scale: float) -> Iterator[str]:
-    limits = [*(_number(limit / scale) for limit in histogram.buckets), "+Inf"]
-    counts = list(accumulate(histogram.counts))  # each bucket counts those below it too
-    for limit, count in zip(limits, counts, strict=True):
-        le = f'le="{limit}"'
-        yield f"{name}_bucket{_braced(f'{labels},{le}' if labels else le)} {count}"
-    yield f"{name}_sum{_braced(labels)} {_number(histogram.total / scale)}"
-    yield f"{name}_count{_braced(labels)} {counts[-1]}"
+        limits = [_number(limit / scale) for limit in histogram.buckets]
+        total = _number(histogram.total / scale)
+        yield from prometheus_text.histogram(name, _labels(start), limits, histogram.counts, total)
 
 
 def _labels(start: str) -> str:
     return f'start="{start}"' if start else ""
-
-
-def _braced(labels: str) -> str:
-    return f"{{{labels}}}" if labels else ""
 
 
 def _number(value: float) -> str:

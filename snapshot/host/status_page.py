@@ -2,7 +2,6 @@
 """What the host says of itself: JSON at /_quickthaw/, text for Prometheus at /_quickthaw/metrics.
 
 The function's own routes are on the same port: /metrics is the function's.
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text-based format).
 """
 
 import json
@@ -11,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
+from quickthaw.snapshot import prometheus_text
 from quickthaw.snapshot.host.asgi import Message, Receive, Send, send_whole
 from quickthaw.snapshot.host.hosted_function import HostedFunction
 from quickthaw.snapshot.host.http_answer import Head
@@ -20,7 +20,7 @@ from quickthaw.snapshot.host.process_memory import anonymous_bytes, resident_byt
 from quickthaw.snapshot.host.worker import Activity, Worker
 
 PREFIX = "/_quickthaw/"
-_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+_FAMILY = "quickthaw_host_"
 _SHARD_SUFFIX = ".safetensors"
 
 
@@ -40,7 +40,9 @@ class StatusPage:
                 send, Head(404, [("content-type", "application/json")]), b'{"error":"not found"}'
             )
         elif path:
-            await send_whole(send, Head(200, [("content-type", _PROMETHEUS)]), self.text().encode())
+            await send_whole(
+                send, Head(200, [("content-type", prometheus_text.CONTENT_TYPE)]), self.text().encode()
+            )
         else:
             document = json.dumps(self.document(), indent=1).encode() + b"\n"
             await send_whole(send, Head(200, [("content-type", "application/json")]), document)
@@ -142,22 +144,13 @@ def _document(histogram: Histogram) -> dict[str, object]:
 
 
 def _numbers(name: str, kind: str, help_text: str, numbers: Mapping[str, float]) -> Iterator[str]:
-    yield f"# HELP quickthaw_host_{name} {help_text}"
-    yield f"# TYPE quickthaw_host_{name} {kind}"
+    yield from prometheus_text.head(_FAMILY + name, kind, help_text)
     for labels, number in numbers.items():
-        yield f"quickthaw_host_{name}{_braced(labels)} {number}"
+        yield prometheus_text.value(_FAMILY + name, labels, number)
 
 
 def _histogram(name: str, help_text: str, labels: str, histogram: Histogram) -> Iterator[str]:
-    yield f"# HELP quickthaw_host_{name} {help_text}"
-    yield f"# TYPE quickthaw_host_{name} histogram"
-    counts = list(accumulate(histogram.counts))  # each bucket counts those below it too
-    for limit, n in zip([*histogram.limits_s, "+Inf"], counts, strict=True):
-        le = f'le="{limit}"'
-        yield f"quickthaw_host_{name}_bucket{_braced(f'{labels},{le}' if labels else le)} {n}"
-    yield f"quickthaw_host_{name}_sum{_braced(labels)} {histogram.total_s}"
-    yield f"quickthaw_host_{name}_count{_braced(labels)} {counts[-1]}"
-
-
-def _braced(labels: str) -> str:
-    return f"{{{labels}}}" if labels else ""
+    yield from prometheus_text.head(_FAMILY + name, "histogram", help_text)
+    yield from prometheus_text.histogram(
+        _FAMILY + name, labels, histogram.limits_s, histogram.counts, histogram.total_s
+    )
