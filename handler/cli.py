@@ -81,7 +81,7 @@ def _invoke(arguments: argparse.Namespace) -> int:
 
     if not arguments.stream:
         token_ids = ",".join(map(str, start.answer.token_ids))  # all there is where a model has no tokenizer
-        Printer(sys.stdout).take((start.answer.text or token_ids) + "\n")
+        Printer(sys.stdout).take_line(start.answer.text or token_ids)
     print(format_start(start), file=sys.stderr)
     return 0
 
@@ -134,7 +134,7 @@ def _host(arguments: argparse.Namespace) -> int:
 
     say, log = Printer(sys.stdout), Printer(sys.stderr)
     environ = _environ(arguments)
-    serve(read_options(arguments, environ), environ, lambda line: say.take(line + "\n"), log.take)
+    serve(read_options(arguments, environ), environ, say.take_line, log.take)
     return 0
 
 
@@ -154,7 +154,7 @@ def _snapshot_capture(arguments: argparse.Namespace) -> int:
         arguments.warmup_event,
         _environ(arguments),
         arguments.timeout,
-        lambda line: say.take(line + "\n"),
+        say.take_line,
         log.take,
     )
     return 0
@@ -166,12 +166,10 @@ def _snapshot_restore(arguments: argparse.Namespace) -> int:
     say, log = Printer(sys.stdout), Printer(sys.stderr)
     directory, timeout_s = arguments.directory, arguments.timeout
     if arguments.event is None:
-        snapshot_command.host(
-            directory, arguments.port, os.environ, timeout_s, lambda line: say.take(line + "\n"), log.take
-        )
+        snapshot_command.host(directory, arguments.port, os.environ, timeout_s, say.take_line, log.take)
         return 0
     chunks = snapshot_command.answer(
-        directory, arguments.event, os.environ, timeout_s, lambda line: log.take(line + "\n"), log.take
+        directory, arguments.event, os.environ, timeout_s, log.take_line, log.take
     )
     for chunk in chunks:
         say.take(chunk.decode(errors="replace"))

@@ -18,3 +18,7 @@ class Printer:
         """Print `text` now."""
         self._output.write(text.translate(FOR_TERMINALS) if self._is_terminal else text)
         self._output.flush()
+
+    def take_line(self, line: str) -> None:
+        """Print `line` now, and end it."""
+        self.take(line + "\n")
