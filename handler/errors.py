@@ -186,6 +186,8 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     layers.ShardReplacedError: _unavailable(_DATA),
     layers.ShardDamagedError: _unavailable(_DATA),
     layers.MappingError: _unavailable(_IO),
+    layers.StorageError: _unavailable(_IO),
+    layers.StorageTimeoutError: _unavailable(_IO),
     snapshot.SnapshotError: UNEXPECTED,
     snapshot.BootstrapError: _broken(_CONFIG),
     snapshot.CaptureRefusedError: _broken(_SOFTWARE),

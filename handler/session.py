@@ -26,6 +26,7 @@ from quickthaw.layers.shard import ShardSet
 from quickthaw.layers.spans import Span
 from quickthaw.layers.text.chat import ChatTemplate
 from quickthaw.layers.text.tokenizer import Tokenizer
+from quickthaw.layers.text.tokenizer_tables import TokenizerTables
 
 
 class Session:
@@ -63,8 +64,7 @@ class Session:
         """Raises: ManifestError, ShardError, TokenizerTablesError."""
         shards = ShardSet.open(config.layers.shards, config.layers)
         with shards.spans.timed("tokenizer"):
-            path = shards.tokenizer_path()
-            tokenizer = None if path is None else Tokenizer.open(path)
+            tokenizer = _tokenizer(shards)
         engine = Interpreter(shards, config.layers.n_threads or usable_cpus())
         return cls(shards, engine, tokenizer, config, _saved_prefix(shards, config))
 
@@ -121,6 +121,14 @@ class Session:
             raise FieldError("stop", "none: this model has no tokenizer", f"{len(request.stop)}")
         for token_id, _ in request.sampling.logit_bias:
             self.prompts.check_id(f"logit_bias.{token_id}", token_id)
+
+
+def _tokenizer(shards: ShardSet) -> Tokenizer | None:
+    stored = shards.open_tokenizer()
+    if stored is None:
+        return None
+    with stored.file as file:
+        return Tokenizer(TokenizerTables(file, stored.path))
 
 
 def _saved_prefix(shards: ShardSet, config: HandlerConfig) -> SavedPrefix | None:

@@ -59,6 +59,14 @@ def _path(text: str) -> str:  # not a Path: pathlib costs 5 ms of a start
     return text
 
 
+def _location(text: str) -> str:
+    """A path, or s3://bucket/prefix."""
+    scheme, separator, rest = text.partition("://")
+    if separator and (scheme != "s3" or not rest.partition("/")[0]):
+        raise ValueError(text)
+    return _path(text)
+
+
 def _cache_path(text: str) -> str | None:
     return _path(text) if text else None
 
@@ -72,7 +80,15 @@ def _threads(text: str) -> int | None:
 
 
 VARIABLES = (
-    Variable("shards", "QUICKTHAW_SHARDS", "path", "shards", "a directory", "The shard set to serve.", _path),
+    Variable(
+        "shards",
+        "QUICKTHAW_SHARDS",
+        "path or URL",
+        "shards",
+        "a directory, or s3://bucket/prefix",
+        "The shard set to serve.",
+        _location,
+    ),
     Variable(
         "verify",
         "QUICKTHAW_VERIFY",

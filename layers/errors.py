@@ -27,7 +27,9 @@ LayersError
     ├── ShardTruncatedError      the file is shorter (or longer) than the manifest says
     ├── ShardReplacedError       the file is not the manifest's, or changed after it was mapped
     ├── ShardDamagedError        the bytes do not have the digest the manifest records
-    └── MappingError             the file system refuses to map the file
+    ├── MappingError             the file system refuses to map the file
+    └── StorageError             its storage fails to give it; the next time may be better
+        └── StorageTimeoutError  it takes too long
 """
 
 from __future__ import annotations
@@ -175,3 +177,11 @@ class ShardDamagedError(ShardError):
 
 class MappingError(ShardError):
     """The file system refuses to map a shard's file."""
+
+
+class StorageError(ShardError):
+    """A shard's storage fails to give it: an I/O error, a server's. The next time may be better."""
+
+
+class StorageTimeoutError(StorageError):
+    """A shard's storage takes too long."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from quickthaw.layers import manifest
 from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ShardError
-from quickthaw.layers.mapping import open_regular
 from quickthaw.layers.progress import Progress, Quiet
+from quickthaw.layers.storage.storage import open_storage
 from quickthaw.layers.verification import Verifier
 
 
@@ -19,7 +19,8 @@ def check_all(directory: Path, verify: Verify, progress: Progress | None = None)
     Raises: ManifestError.
     """
     progress = Quiet() if progress is None else progress
-    found = manifest.read(directory)
+    storage = open_storage(directory)
+    found = manifest.read_from(storage)
     files = [(shard.file, shard.size_bytes, shard.sha256) for shard in found.shards]
     if found.tokenizer is not None:
         files.append((found.tokenizer["file"], found.tokenizer["size_bytes"], found.tokenizer["sha256"]))
@@ -27,10 +28,10 @@ def check_all(directory: Path, verify: Verify, progress: Progress | None = None)
     errors = []
     progress.start(sum(size_bytes for _, size_bytes, _ in files))
     for file_name, size_bytes, sha256 in files:
-        path = directory / file_name
         try:
-            with open_regular(path, size_bytes) as file:
-                verifier.check(file, path, sha256)
+            stored = storage.open(file_name, size_bytes, sha256)
+            with stored.file as file:
+                verifier.check(file, stored.path, sha256)
         except ShardError as exc:
             errors.append(exc)
         progress.advance(size_bytes)

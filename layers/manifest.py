@@ -18,7 +18,6 @@ shard and `shards[1 + k]` is layer k.
 from __future__ import annotations
 
 import json
-import os
 from binascii import crc32  # zlib's is the same, and takes longer to import
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,9 +28,10 @@ from quickthaw.layers.architecture import (
     layer_tensors,
     required_layer_tensors,
 )
-from quickthaw.layers.errors import ManifestError, ManifestVersionError
+from quickthaw.layers.errors import ManifestError, ManifestVersionError, ShardError
 from quickthaw.layers.record import Record
 from quickthaw.layers.shard_entry import MATRIX_DTYPES, RESPLIT, ShardEntry
+from quickthaw.layers.storage.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -88,20 +88,27 @@ def shard_file_name(index: int) -> str:
     return "embedding.safetensors" if index == 0 else f"layer-{index - 1:03d}.safetensors"
 
 
-def read(directory: StrPath) -> Manifest:
-    """The manifest of the shard set in `directory`.
+def read(location: StrPath) -> Manifest:
+    """The manifest of the shard set that lies there.
 
     Raises: ManifestError, ManifestVersionError.
     """
-    path = os.path.join(directory, FILE_NAME)
+    return read_from(open_storage(location))
+
+
+def read_from(storage: Storage) -> Manifest:
+    """The manifest of the shard set in a storage.
+
+    Raises: ManifestError, ManifestVersionError.
+    """
+    path = f"{storage.location}/{FILE_NAME}"
     try:
-        with open(path, "rb") as file:
-            data = file.read(_SIZE_LIMIT_BYTES + 1)
-    except OSError as exc:
+        data = storage.read(FILE_NAME, _SIZE_LIMIT_BYTES + 1)
+    except ShardError as exc:
         raise ManifestError(
             "cannot read the manifest of a shard set",
-            where=path,
-            found=exc.strerror,
+            where=exc.where,
+            found=exc.found,
             advice="point QUICKTHAW_SHARDS at a directory made by `quickthaw shard`",
         ) from exc
     if len(data) > _SIZE_LIMIT_BYTES:

@@ -7,7 +7,6 @@ A shard's file is a safetensors file, which `checkpoints/shard_file.py` draws.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -18,15 +17,17 @@ from quickthaw.layers import manifest as manifest_file
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import ShardError, ShardReplacedError
 from quickthaw.layers.manifest import TOKENIZER_FILE_NAME, Manifest
-from quickthaw.layers.mapping import FileIdentity, FileMapping, check_unchanged, open_regular
+from quickthaw.layers.mapping import FileMapping
 from quickthaw.layers.shard_entry import ShardEntry
 from quickthaw.layers.spans import Spans
+from quickthaw.layers.storage.storage import Storage, StoredFile, open_storage
 from quickthaw.layers.verification import Verifier
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import StrPath
 
+_READ_AHEAD_BYTES = 1 << 20  # at a time
 _NUMPY_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2")}
 
 
@@ -48,12 +49,14 @@ class ShardState(Enum):
 class Shard:
     """One shard: its state, and views of its tensors while it is READY."""
 
-    def __init__(self, directory: StrPath, entry: ShardEntry) -> None:
+    def __init__(self, storage: Storage, entry: ShardEntry) -> None:
         self.name = entry.file.removesuffix(".safetensors")
         self.state = ShardState.PENDING
         self.size_bytes = entry.size_bytes
-        self._path = os.path.join(directory, entry.file)
+        self._storage = storage
+        self._where = f"{storage.location}/{entry.file}"
         self._entry = entry
+        self._stored: StoredFile | None = None
         self._mapping: FileMapping | None = None
         self._tensors: dict[str, npt.NDArray[Any]] = {}
         self._was_read_ahead = False
@@ -64,18 +67,19 @@ class Shard:
         Raises: ShardError, one of its kinds; the shard is PENDING again.
         """
         if self.state is not ShardState.PENDING:
-            raise ShardError(f"cannot load a shard that is {self.state.value}", where=self._path)
+            raise ShardError(f"cannot load a shard that is {self.state.value}", where=self._where)
         self.state = ShardState.LOADING
         try:
-            with open_regular(self._path, self._entry.size_bytes) as file:
+            stored = self._storage.open(self._entry.file, self.size_bytes, self._entry.sha256)
+            with stored.file as file:
                 # Mapped first: what changes while it is verified is then noticed by the next check.
-                mapping = FileMapping(file, self._path)
-                verifier.check(file, self._path, self._entry.sha256)
+                mapping = FileMapping(file, stored.path)
+                verifier.check(file, stored.path, self._entry.sha256)
             _check_header(mapping, self._entry)
         except BaseException:
             self.state = ShardState.PENDING
             raise
-        self._mapping = mapping
+        self._stored, self._mapping = stored, mapping
         self._tensors = _views(mapping, self._entry)
         self.state = ShardState.READY
 
@@ -89,7 +93,7 @@ class Shard:
         except KeyError:
             raise ShardError(
                 f"no tensor {name} in shard {self.name}, which is {self.state.value}",
-                where=self._path,
+                where=self._where,
                 expected=", ".join(self._entry.tensors),
             ) from None
 
@@ -99,7 +103,7 @@ class Shard:
 
     def check_unchanged(self) -> None:
         """Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError."""
-        self._ready_mapping().check_unchanged()
+        self._ready().check_unchanged()
 
     def resident_bytes(self) -> int | None:
         """How much of it is in memory: nothing unless READY; None where the kernel does not say."""
@@ -113,19 +117,23 @@ class Shard:
         # A kernel that keeps residency to itself calls everything resident: the first time, it is not asked.
         if self._was_read_ahead and self.resident_bytes() in (None, self.size_bytes):
             return 0
-        self._ready_mapping().read_ahead()
+        self.check_unchanged()
+        block = bytearray(_READ_AHEAD_BYTES)
+        with self._storage.open(self._entry.file, self.size_bytes, self._entry.sha256).file as file:
+            while file.readinto(block):
+                pass
         self._was_read_ahead = True
         return self.size_bytes
 
     def close(self) -> None:
         """READY → CLOSED: lets go of the mapping; views that are still held stay valid."""
-        self._mapping, self._tensors = None, {}
+        self._stored, self._mapping, self._tensors = None, None, {}
         self.state = ShardState.CLOSED
 
-    def _ready_mapping(self) -> FileMapping:
-        if self._mapping is None:
-            raise ShardError(f"shard {self.name} is {self.state.value}, not ready", where=self._path)
-        return self._mapping
+    def _ready(self) -> StoredFile:
+        if self._stored is None:
+            raise ShardError(f"shard {self.name} is {self.state.value}, not ready", where=self._where)
+        return self._stored
 
 
 def _views(mapping: FileMapping, entry: ShardEntry) -> dict[str, npt.NDArray[Any]]:
@@ -168,25 +176,26 @@ def _tensor_table(header: Mapping[str, Any], data_start_bytes: int) -> dict[str,
 class ShardSet:
     """The shards of one model. Used from one thread at a time."""
 
-    def __init__(self, directory: StrPath, manifest: Manifest, verifier: Verifier, spans: Spans) -> None:
+    def __init__(self, storage: Storage, manifest: Manifest, verifier: Verifier, spans: Spans) -> None:
         self.manifest = manifest
         self.spans = spans
         self.bytes_mapped = 0
-        self._directory = directory
+        self._storage = storage
         self._verifier = verifier
-        self._shards = [Shard(directory, entry) for entry in manifest.shards]
-        self._tokenizer: tuple[str, FileIdentity] | None = None  # once it was asked for
+        self._shards = [Shard(storage, entry) for entry in manifest.shards]
+        self._tokenizer: StoredFile | None = None  # once it was asked for
 
     @classmethod
-    def open(cls, path: StrPath, config: LayersConfig) -> ShardSet:
+    def open(cls, location: StrPath, config: LayersConfig) -> ShardSet:
         """Reads the manifest and maps the embedding shard; no other file is looked at.
 
         Raises: ManifestError, ShardError.
         """
         spans = Spans()
         with spans.timed("manifest"):
-            manifest = manifest_file.read(path)
-        shards = cls(path, manifest, Verifier(config.verify, config.cache, spans), spans)
+            storage = open_storage(location)
+            manifest = manifest_file.read_from(storage)
+        shards = cls(storage, manifest, Verifier(config.verify, config.cache, spans), spans)
         shards._load(shards._shards[0])
         return shards
 
@@ -206,7 +215,7 @@ class ShardSet:
         """
         self._shards[0].check_unchanged()
         if self._tokenizer is not None:
-            check_unchanged(*self._tokenizer)
+            self._tokenizer.check_unchanged()
 
     def layer(self, index: int) -> Shard:
         """The shard of one layer, READY: mapped when first asked for, afterwards checked to be unchanged.
@@ -220,20 +229,24 @@ class ShardSet:
             self._load(shard)
         return shard
 
-    def tokenizer_path(self) -> str | None:
+    def open_tokenizer(self) -> StoredFile | None:
         """The tokenizer's tables, verified as a shard is, and watched from here on; None without a tokenizer.
+
+        The file is the caller's to close.
 
         Raises: ShardError.
         """
         entry = self.manifest.tokenizer
         if entry is None:
             return None
-        path = os.path.join(self._directory, TOKENIZER_FILE_NAME)
-        with open_regular(path, entry["size_bytes"]) as file:
-            identity = FileIdentity.of(os.fstat(file.fileno()))
-            self._verifier.check(file, path, entry["sha256"])
-        self._tokenizer = path, identity
-        return path
+        stored = self._storage.open(TOKENIZER_FILE_NAME, entry["size_bytes"], entry["sha256"])
+        try:
+            self._verifier.check(stored.file, stored.path, entry["sha256"])
+        except BaseException:
+            stored.file.close()
+            raise
+        self._tokenizer = stored
+        return stored
 
     def read_ahead(self, limit_bytes: int | None, may_go_on: Callable[[], bool]) -> int:
         """Verify, map and read every shard, so that no request has to wait for it; the bytes that were read.

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ShardDamagedError, ShardReplacedError
-from quickthaw.layers.mapping import FileIdentity
 from quickthaw.layers.spans import Spans
+from quickthaw.layers.storage.regular_file import FileIdentity
 
 if TYPE_CHECKING:
     from _typeshed import StrPath

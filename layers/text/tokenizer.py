@@ -48,7 +48,8 @@ class Tokenizer:
     @classmethod
     def open(cls, path: StrPath) -> Tokenizer:
         """Raises: TokenizerTablesError when the file is damaged or of another version; OSError."""
-        return cls(TokenizerTables(path))
+        with open(path, "rb", buffering=0) as file:
+            return cls(TokenizerTables(file, path))
 
     def encode(self, text: str, *, add_special: bool = True, max_tokens: int | None = None) -> list[int]:
         """The tokens of `text`. Special tokens written in it become themselves.

@@ -25,9 +25,11 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import struct
 from binascii import crc32
 from collections.abc import Iterable, Mapping
+from io import FileIO
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
@@ -106,11 +108,11 @@ def write_tables_file(out: BinaryIO, settings: Mapping[str, Any], arrays: Mappin
 class TokenizerTables:
     """The sections of a mapped file. Raises: TokenizerTablesError saying what is wrong with the file."""
 
-    def __init__(self, path: StrPath) -> None:
+    def __init__(self, file: FileIO, path: StrPath) -> None:
+        """`file` may be closed afterwards; `path` is named in errors."""
         self._path = path
-        with open(path, "rb") as file:
-            self._check_header(file.read(HEADER.size), file.seek(0, 2))
-            self._view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._check_header(os.pread(file.fileno(), HEADER.size, 0), os.fstat(file.fileno()).st_size)
+        self._view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         sections = self._read_directory()
         self.offsets = sections["offsets"]
         self.bytes = sections["bytes"]

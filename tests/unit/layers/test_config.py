@@ -40,6 +40,8 @@ def test_every_variable_can_be_set() -> None:
     [
         ("QUICKTHAW_SHARDS", ""),
         ("QUICKTHAW_SHARDS", "a\0b"),
+        ("QUICKTHAW_SHARDS", "s3://"),
+        ("QUICKTHAW_SHARDS", "gs://bucket/x"),
         ("QUICKTHAW_VERIFY", "sometimes"),
         ("QUICKTHAW_THREADS", "0"),
         ("QUICKTHAW_THREADS", "many"),

@@ -212,7 +212,10 @@ def test_the_embedding_is_looked_at_each_time(shard_set: Path) -> None:
 
 def test_the_tokenizer_is_looked_at_with_the_embedding(tmp_path: Path) -> None:
     opened = open_set(shards.make_chat(tmp_path))
-    path = Path(opened.tokenizer_path() or "")
+    stored = opened.open_tokenizer()
+    assert stored is not None
+    stored.file.close()
+    path = Path(stored.path)
     assert opened.embedding.state is ShardState.READY
     path.write_bytes(path.read_bytes())
 
@@ -227,13 +230,16 @@ def test_a_set_without_a_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_tokenizer_is_verified_like_a_shard(shard_set: Path) -> None:
-    assert open_set(shard_set).tokenizer_path() is None
+    assert open_set(shard_set).open_tokenizer() is None
     path = shards.add_tokenizer(shard_set, b"tables")
 
-    assert open_set(shard_set).tokenizer_path() == str(path)
+    stored = open_set(shard_set).open_tokenizer()
+    assert stored is not None
+    with stored.file as file:
+        assert (os.pread(file.fileno(), 9, 0), stored.path) == (b"tables", str(path))
     shards.flip_bit(path)
     with pytest.raises(ShardDamagedError, match=r"tokenizer\.bin"):
-        open_set(shard_set).tokenizer_path()
+        open_set(shard_set).open_tokenizer()
 
 
 def test_a_stamped_start_imports_no_digest_and_no_splitter(shard_set: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from quickthaw.layers.config import Verify
 from quickthaw.layers.errors import ShardDamagedError
-from quickthaw.layers.mapping import open_regular
+from quickthaw.layers.storage.regular_file import open_regular
 from quickthaw.layers.verification import Verifier
 from tests import shards
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quickthaw.layers.mapping import FileMapping, open_regular
+from quickthaw.layers.mapping import FileMapping
+from quickthaw.layers.storage.regular_file import open_regular
 from quickthaw.snapshot import working_set
 from quickthaw.snapshot.working_set import Range, Recorder
 

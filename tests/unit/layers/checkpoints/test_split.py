@@ -27,7 +27,7 @@ from quickthaw.layers.errors import (
     UnsupportedTokenizerError,
 )
 from quickthaw.layers.inspection import check_all
-from quickthaw.layers.mapping import FileIdentity
+from quickthaw.layers.storage.regular_file import FileIdentity
 from tests import models, shards
 
 CONFIG = models.config("llama")
