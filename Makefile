@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= .demo
 BENCH ?= .bench
+TOOLS ?= .tools
 A ?=
 # Of the function that `sam build` makes; they must agree with template.yaml. SHARDS is a shard set to put into the zip.
 LAMBDA_PYTHON ?= 3.13
@@ -16,7 +17,7 @@ SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test check parity bench bench-overhead bench-starts bench-host bench-large build-ZipFunction dev clean
+.PHONY: help demo test check parity bench bench-overhead bench-starts bench-host bench-large build-ZipFunction tools dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,10 +62,12 @@ build-ZipFunction: ## what `sam build` runs: the function's folder, in ARTIFACTS
 	else echo "no $(LAMBDA_INTERPRETER) here to compile with: each cold start will compile what it imports" >&2; fi
 	$(if $(SHARDS),mkdir -p "$(ARTIFACTS_DIR)/shards" && cp -R "$(SHARDS)/." "$(ARTIFACTS_DIR)/shards/")
 
+tools: $(TOOLS)/sam/installed $(TOOLS)/localstack/installed ## the SAM CLI and LocalStack, which some tests need, in .tools
+
 dev: $(VENV)/installed ## an environment to work in
 
 clean: ## remove what the other targets made
-	rm -rf .venv* $(VENV) $(DEMO) $(BENCH) .aws-sam build *.egg-info tests/.cache tests/bench/.cache
+	rm -rf .venv* $(VENV) $(DEMO) $(BENCH) $(TOOLS) .aws-sam build *.egg-info tests/.cache tests/bench/.cache
 
 # The demo and the benchmarks use a plain install, as users have it; development uses links to the sources.
 $(DEMO)/installed: pyproject.toml $(SOURCES)
@@ -86,4 +89,15 @@ $(BENCH)/installed: pyproject.toml $(SOURCES)
 	$(PYTHON) -m venv $(BENCH)
 	@rm -rf build/lib build/bdist*
 	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[host,shard,bench]'
+	touch $@
+
+# Of their own, since what they need contradicts each other, and the development's.
+$(TOOLS)/sam/installed: Makefile
+	$(PYTHON) -m venv $(TOOLS)/sam
+	$(TOOLS)/sam/bin/python -m pip install --quiet --disable-pip-version-check aws-sam-cli==1.170.0
+	touch $@
+
+$(TOOLS)/localstack/installed: localstack/requirements.txt
+	$(PYTHON) -m venv $(TOOLS)/localstack
+	$(TOOLS)/localstack/bin/python -m pip install --quiet --disable-pip-version-check -r localstack/requirements.txt
 	touch $@
