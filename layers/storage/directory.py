@@ -7,6 +7,7 @@ import os
 from io import FileIO
 from typing import TYPE_CHECKING
 
+from quickthaw.layers.storage.filesystem import Kind, file_system_of
 from quickthaw.layers.storage.regular_file import FileIdentity, check_unchanged, open_regular, unreadable
 from quickthaw.layers.storage.storage import Reading
 
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Directory:
-    """Opens the files themselves."""
+    """Opens the files themselves; what they lie on is looked up once."""
 
     def __init__(self, path: StrPath) -> None:
         self.location = os.fspath(path)
+        self._reading: Reading | None = None
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         """Raises: ShardMissingError, StorageError."""
@@ -32,7 +34,11 @@ class Directory:
     def open(self, name: str, size_bytes: int, sha256: str) -> DirectoryFile:  # noqa: ARG002 - nothing is cached
         """Raises: ShardError, one of its kinds."""
         path = os.path.join(self.location, name)
-        return DirectoryFile(open_regular(path, size_bytes), path, Reading.MAPPED)
+        file = open_regular(path, size_bytes)
+        if self._reading is None:
+            is_local = file_system_of(file.fileno(), path).kind is Kind.LOCAL
+            self._reading = Reading.MAPPED if is_local else Reading.AHEAD
+        return DirectoryFile(file, path, self._reading)
 
 
 class DirectoryFile:
