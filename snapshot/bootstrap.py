@@ -35,9 +35,10 @@ def main(arguments: list[str]) -> None:
         # Before the user's folder can be searched, and so that `hooks` makes anew before all other hooks do.
         import orjson  # noqa: F401 - the first result would, in each clone
 
-        from quickthaw.snapshot import forks, gate, hooks, warmup  # noqa: F401
+        from quickthaw.snapshot import forks, gate, hooks, transport, warmup  # noqa: F401
 
-        client.prepare_transport()
+        if setup.restore_gate is None:
+            client.prepare_transport()
     # A user's handler finds the user's modules first. Ours needs none: numpy must not be a file called so.
     sys.path.insert(len(sys.path) if setup.handler.startswith("quickthaw.") else 0, setup.task_root)
     client.run(setup)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from quickthaw.snapshot.errors import StreamBrokenError, StreamRefusedError
 
 _HEAD_LIMIT_BYTES = 65_536
+_RECEIVE_BYTES = 65_536
 
 
 class ChunkedPost:
@@ -31,16 +32,7 @@ class ChunkedPost:
         Raises: StreamBrokenError when nobody listens at `address`.
         """
         self._address = address
-        host, _, port = address.rpartition(":")
-        family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
-        self._socket = _socket.socket(family, _socket.SOCK_STREAM)
-        try:
-            self._socket.connect((host.strip("[]"), int(port)))
-            # Without it, the kernel may keep a token back until the one before it was acknowledged.
-            self._socket.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
-        except OSError as exc:
-            self._socket.close()
-            raise StreamBrokenError(address, exc) from exc
+        self._socket = connect(address)
         lines = [f"POST {path} HTTP/1.1", f"Host: {address}", *(f"{k}: {v}" for k, v in headers.items())]
         lines += [
             "Transfer-Encoding: chunked",
@@ -64,7 +56,7 @@ class ChunkedPost:
         """
         lines = ["0", *(f"{name}: {value}" for name, value in trailers.items()), "", ""]
         self._send("\r\n".join(lines).encode("latin-1", "replace"))
-        status = self._read_status()
+        status, _, _ = read_head(self._socket, self._address)
         if status // 100 != 2:
             raise StreamRefusedError(self._address, status)
 
@@ -79,17 +71,39 @@ class ChunkedPost:
         except OSError as exc:
             raise StreamBrokenError(self._address, exc) from exc
 
-    def _read_status(self) -> int:
-        head = b""
-        while b"\r\n\r\n" not in head and len(head) < _HEAD_LIMIT_BYTES:
-            try:
-                received = self._socket.recv(4096)
-            except OSError as exc:
-                raise StreamBrokenError(self._address, exc) from exc
-            if not received:
-                break
-            head += received
-        version, _, rest = head.partition(b" ")
-        if not version.startswith(b"HTTP/1.") or not rest[:3].isdigit():
-            raise StreamBrokenError(self._address, f"no status line in {head[:80]!r}")
-        return int(rest[:3])
+
+def connect(address: str) -> _socket.socket:
+    """A connection to the Runtime API. Raises: StreamBrokenError when nobody listens at `address`."""
+    host, _, port = address.rpartition(":")
+    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
+    connection = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        connection.connect((host.strip("[]"), int(port)))
+        # Without it, the kernel may keep a token back until the one before it was acknowledged.
+        connection.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
+    except OSError as exc:
+        connection.close()
+        raise StreamBrokenError(address, exc) from exc
+    return connection
+
+
+def read_head(connection: _socket.socket, address: str) -> tuple[int, list[str], bytes]:
+    """Read a reply up to its body: its status, its header lines, and what has come of the body.
+
+    Raises: StreamBrokenError when it is none, or the connection is gone.
+    """
+    data = b""
+    while b"\r\n\r\n" not in data and len(data) < _HEAD_LIMIT_BYTES:
+        try:
+            received = connection.recv(_RECEIVE_BYTES)
+        except OSError as exc:
+            raise StreamBrokenError(address, exc) from exc
+        if not received:
+            break
+        data += received
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("utf-8", "replace").split("\r\n")
+    version, _, rest = first.partition(" ")
+    if not version.startswith("HTTP/1.") or not (rest[:3].isascii() and rest[:3].isdigit()):
+        raise StreamBrokenError(address, f"no status line in {data[:80]!r}")
+    return int(rest[:3]), lines, body

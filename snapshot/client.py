@@ -3,7 +3,8 @@
 
 awslambdaric's native transport fixes the Runtime API's address when it is imported, for good. A process
 that is to be captured and restored must not have it yet, so it is withheld while awslambdaric is imported
-and made when the first event is asked for: after init, and under SnapStart after the restore.
+and made when the first event is asked for: after init, and under SnapStart after the restore. What our own
+engines restore has one of ours in its place (transport.py), which is there before.
 """
 
 import gc
@@ -78,9 +79,12 @@ class RuntimeClient(lambda_runtime_client.LambdaRuntimeClient):  # type: ignore[
             restart("snapstart")
             return
         from quickthaw.snapshot import gate
+        from quickthaw.snapshot.transport import Transport
 
+        user_agent = lambda_runtime_client._user_agent()
         gate.wait(self._restore_gate)
         self.lambda_runtime_address = config.runtime_api()
+        lambda_runtime_client.runtime_client = Transport(self.lambda_runtime_address, user_agent)
 
     def wait_next_invocation(self) -> Any:
         """Block until there is an event."""

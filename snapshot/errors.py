@@ -65,22 +65,20 @@ class StreamSetupError(StreamError):
 
 
 class StreamBrokenError(StreamError):
-    """The connection carrying the stream is gone."""
+    """The connection to the Runtime API is gone."""
 
     def __init__(self, address: str, reason: object) -> None:
         self.address = address
-        super().__init__(f"the Runtime API at {address} closed the streamed response: {reason}")
+        super().__init__(f"the Runtime API at {address} broke off: {reason}")
 
 
 class StreamRefusedError(StreamError):
-    """The Runtime API did not accept the stream."""
+    """The Runtime API did not accept an answer."""
 
     def __init__(self, address: str, status: int) -> None:
         self.address = address
         self.status = status
-        super().__init__(
-            f"the Runtime API at {address} answered the streamed response with {status}, not 202"
-        )
+        super().__init__(f"the Runtime API at {address} answered with {status}, not 202")
 
 
 class ImageError(SnapshotError):

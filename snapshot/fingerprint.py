@@ -9,6 +9,9 @@
      "configuration": {"QUICKTHAW_MAX_TOKENS": "256", …}}        without secrets: those may be rotated
 
 A part is a flat table, so that a fingerprint can be kept as JSON, and a difference be told by its name.
+
+Every start waits for one. So what was read is kept, with the times and numbers of all files and folders that
+it was read from: as long as those are what they were, nothing is listed or read again.
 """
 
 import os
@@ -16,10 +19,12 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
 from quickthaw.snapshot.config import WARMUP_EVENT
 
 Fingerprint = dict[str, dict[str, str]]
+Identity = tuple[int, int, int, int] | None
 
 _ABSENT = "absent"
 _CODE_SUFFIXES = (".py", ".so")
@@ -33,12 +38,11 @@ _INFO_SUFFIXES = (".dist-info", ".egg-info")
 
 def take(handler: str, task_root: str | None, environ: Mapping[str, str]) -> Fingerprint:
     """The fingerprint of a function that would be started now."""
+    root = task_root or environ.get("LAMBDA_TASK_ROOT") or os.getcwd()
     return {
         "function": {"handler": handler},
         "interpreter": {"version": sys.version, "executable": sys.executable},
-        "packages": _packages(),
-        "code": _code(handler, task_root or environ.get("LAMBDA_TASK_ROOT") or os.getcwd()),
-        "files": _files(environ),
+        **_on_disk(handler, root, _named_files(environ)),
         "configuration": _configuration(environ),
     }
 
@@ -65,9 +69,41 @@ def _in_words(part: str, name: str, old: str | None, new: str | None) -> str:
     return f"{what} was {old}, is {new}"
 
 
-def _packages() -> dict[str, str]:
+# --- what is on disk ---
+
+
+class _Reading(NamedTuple):
+    """What was read, and who each file and folder was then."""
+
+    parts: Fingerprint
+    identities: dict[str, Identity]
+
+    @property
+    def is_current(self) -> bool:
+        return all(_identity(path) == identity for path, identity in self.identities.items())
+
+
+_last_reading: dict[tuple[str, ...], _Reading] = {}
+
+
+def _on_disk(handler: str, task_root: str, files: tuple[str, ...]) -> Fingerprint:
+    key = (handler, task_root, *files, *sys.path)
+    reading = _last_reading.get(key)
+    if reading is None or not reading.is_current:
+        identities: dict[str, Identity] = {}
+        parts = {
+            "packages": _packages(identities),
+            "code": _code(handler, task_root, identities),
+            "files": {path: _digest(path, identities) for path in files},
+        }
+        reading = _last_reading[key] = _Reading(parts, identities)
+    return reading.parts
+
+
+def _packages(identities: dict[str, Identity]) -> dict[str, str]:
     packages: dict[str, str] = {}
     for folder in reversed(sys.path):  # so that the first one that is found counts
+        identities[folder or "."] = _identity(folder or ".")
         try:
             names = os.listdir(folder or ".")
         except OSError:
@@ -79,19 +115,20 @@ def _packages() -> dict[str, str]:
     return packages
 
 
-def _code(handler: str, task_root: str) -> dict[str, str]:
+def _code(handler: str, task_root: str, identities: dict[str, Identity]) -> dict[str, str]:
     """Of our own handler our own code: it runs nothing of the task root."""
     if not handler.startswith(_OUR_PACKAGE):
-        return _digests(task_root)
+        return _digests(task_root, identities)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     ours: dict[str, str] = {}
     for folder in _OUR_FOLDERS:
-        ours |= _digests(os.path.join(root, folder), f"{folder}/")
+        ours |= _digests(os.path.join(root, folder), identities, f"{folder}/")
     return ours
 
 
-def _digests(folder: str, prefix: str = "") -> dict[str, str]:
-    """Of each module in a folder, by its path there. Every start waits: os.walk takes twice as long."""
+def _digests(folder: str, identities: dict[str, Identity], prefix: str = "") -> dict[str, str]:
+    """Of each module in a folder, by its path there."""
+    identities[folder] = _identity(folder)  # before it is listed: what comes meanwhile changes it
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -101,19 +138,47 @@ def _digests(folder: str, prefix: str = "") -> dict[str, str]:
         name = entry.name
         if entry.is_dir():
             if not (name.startswith(".") or name == "__pycache__" or entry.is_symlink()):
-                digests |= _digests(entry.path, f"{prefix}{name}/")
+                digests |= _digests(entry.path, identities, f"{prefix}{name}/")
         elif name.endswith(_CODE_SUFFIXES):
-            digests[prefix + name] = _digest(entry.path)
+            digests[prefix + name] = _digest(entry.path, identities)
     return digests
 
 
-def _files(environ: Mapping[str, str]) -> dict[str, str]:
+def _digest(path: str, identities: dict[str, Identity]) -> str:
+    identity = identities[path] = _identity(path)
+    return _ABSENT if identity is None else _digest_of(path, identity)
+
+
+@lru_cache(maxsize=65_536)
+def _digest_of(path: str, identity: Identity) -> str:
+    """Read once for as long as the file stays as it is."""
+    del identity
+    try:
+        with open(path, "rb") as file:
+            return sha256(file.read()).hexdigest()
+    except OSError:
+        return _ABSENT
+
+
+def _identity(path: str) -> Identity:
+    """What a change changes; None where there is nothing."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
+# --- what was said to it ---
+
+
+def _named_files(environ: Mapping[str, str]) -> tuple[str, ...]:
     paths = []
     if _SHARDS in environ:
         paths.append(os.path.join(environ[_SHARDS], "manifest.json"))
     if WARMUP_EVENT in environ:
         paths.append(environ[WARMUP_EVENT])
-    return {path: _digest(path) for path in paths}
+    return tuple(paths)
 
 
 def _configuration(environ: Mapping[str, str]) -> dict[str, str]:
@@ -122,22 +187,3 @@ def _configuration(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name.startswith(_CONFIGURATION) and not any(word in name for word in _SECRET)
     }
-
-
-def _digest(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return _ABSENT
-    return _digest_of(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-
-
-@lru_cache(maxsize=65_536)
-def _digest_of(path: str, *identity: int) -> str:
-    """Read once for as long as the file stays as it is."""
-    del identity
-    try:
-        with open(path, "rb") as file:
-            return sha256(file.read()).hexdigest()
-    except OSError:
-        return _ABSENT

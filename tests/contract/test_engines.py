@@ -209,6 +209,8 @@ def handle(event, context):
 def test_a_clone_has_the_descriptors_of_a_plain_start(tmp_path: Path, make_engine: MakeEngine) -> None:
     with engine_for(ColdEngine, tmp_path, OPEN) as engine, started(engine) as function:
         expected = function.ask_json()
+    for _ in range(2):
+        expected.remove("socket")  # a pair with which the native transport wakes itself
     with (
         engine_for(make_engine, tmp_path, OPEN) as engine,
         started(engine) as first,

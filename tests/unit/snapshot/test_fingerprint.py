@@ -39,6 +39,7 @@ def test_nothing_has_changed_and_json_keeps_it(task_root: Path) -> None:
         (lambda root: (root / "handler.py").write_text("2"), "handler.py has changed"),
         (lambda root: (root / "package/inner.py").unlink(), "package/inner.py is gone"),
         (lambda root: (root / "new.py").write_text(""), "new.py is new"),
+        (lambda root: (root / "package/new.py").write_text(""), "package/new.py is new"),
         (lambda root: (root / "data.txt").write_text("2"), None),
         (
             lambda root: (root / "shards/manifest.json").write_text("[]"),
@@ -94,6 +95,20 @@ def test_the_warm_up_event_is_part_of_it(task_root: Path) -> None:
     before = take(task_root, environ)
     event.write_text("2")
     assert differences(before, take(task_root, environ)) == [f"{event} has changed"]
+
+
+def test_a_package_that_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = take(tmp_path)
+    (tmp_path / "thing-1.0.dist-info").mkdir()
+    assert differences(before, take(tmp_path)) == ["thing is new: 1.0"]
+
+
+def test_nothing_is_read_again_while_nothing_changes(task_root: Path) -> None:
+    before = take(task_root)
+    assert take(task_root)["code"] is before["code"]
+    (task_root / "handler.py").touch()
+    assert take(task_root)["code"] is not before["code"]
 
 
 def test_our_own_handler_depends_on_our_own_code(tmp_path: Path) -> None:
