@@ -31,6 +31,7 @@ _EVENTS = (
 def register_hooks(function: Function, session: Session) -> None:
     """From here on nothing is told of a request until the process was restored."""
     function.is_rehearsing = True
+    register_before_snapshot(session.shards.release)  # runs last: the one registered last runs first
     register_before_snapshot(_rehearse, function, session)
     register_after_restore(_restart, function)
 

@@ -58,10 +58,9 @@ def _environ(arguments: argparse.Namespace) -> dict[str, str]:
     """The function's environment: ours, and the shard set that was asked for. Raises: ManifestError."""
     if arguments.shards is None:
         return dict(os.environ)
-    from quickthaw.handler.command.shard_path import check_is_shard_set
+    from quickthaw.handler.command.shard_path import shard_location
 
-    check_is_shard_set(arguments.shards)
-    return {**os.environ, "QUICKTHAW_SHARDS": str(arguments.shards.resolve())}
+    return {**os.environ, "QUICKTHAW_SHARDS": shard_location(arguments.shards)}
 
 
 def _invoke(arguments: argparse.Namespace) -> int:
@@ -221,17 +220,20 @@ def _shard(arguments: argparse.Namespace) -> int:
 
 def _inspect(arguments: argparse.Namespace) -> int:
     from quickthaw.handler.command.inspection import describe_shards
-    from quickthaw.handler.command.shard_path import check_is_shard_set
+    from quickthaw.handler.command.shard_path import shard_location
     from quickthaw.handler.errors import outcome
     from quickthaw.layers import manifest
     from quickthaw.layers.config import Verify
     from quickthaw.layers.inspection import check_all
     from quickthaw.layers.progress import for_terminal
+    from quickthaw.layers.storage.storage import is_remote
 
-    check_is_shard_set(arguments.shards)
-    print(describe_shards(manifest.read(arguments.shards)), flush=True)
+    shards = shard_location(arguments.shards)
+    print(describe_shards(manifest.read(shards)), flush=True)
+    if is_remote(shards) and not arguments.verify:  # to look at a file is to fetch it
+        return 0
     verify = Verify.ALWAYS if arguments.verify else Verify.NEVER
-    errors = check_all(arguments.shards, verify, for_terminal("verify") if arguments.verify else None)
+    errors = check_all(shards, verify, for_terminal("verify") if arguments.verify else None)
     for error in errors:
         print(f"quickthaw: {error}", file=sys.stderr)
     if errors:

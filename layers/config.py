@@ -71,12 +71,20 @@ def _cache_path(text: str) -> str | None:
     return _path(text) if text else None
 
 
-def _threads(text: str) -> int | None:
+def _number_or_auto(text: str, lowest: int, highest: int) -> int | None:
     if text == "auto":
         return None
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1024):
+    if not (text.isascii() and text.isdigit() and lowest <= int(text) <= highest):
         raise ValueError(text)
     return int(text)
+
+
+def _threads(text: str) -> int | None:
+    return _number_or_auto(text, 1, 1024)
+
+
+def _cache_mib(text: str) -> int | None:
+    return _number_or_auto(text, 0, 1 << 30)
 
 
 VARIABLES = (
@@ -108,6 +116,15 @@ VARIABLES = (
         _cache_path,
     ),
     Variable(
+        "cache_mib",
+        "QUICKTHAW_CACHE_MIB",
+        "MiB",
+        "auto",
+        "auto, or 0 or more",
+        "Room for shards from S3, the oldest out; auto: the disk's, but for 64. Others are kept in memory.",
+        _cache_mib,
+    ),
+    Variable(
         "n_threads",
         "QUICKTHAW_THREADS",
         "threads",
@@ -130,6 +147,7 @@ class LayersConfig(NamedTuple):
     shards: str
     verify: Verify
     cache: str
+    cache_mib: int | None  # None: what the disk has
     n_threads: int | None  # None: follow the CPU quota
 
     @classmethod

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quickthaw.layers import manifest
 from quickthaw.layers.config import Verify
@@ -12,19 +12,22 @@ from quickthaw.layers.progress import Progress, Quiet
 from quickthaw.layers.storage.storage import open_storage
 from quickthaw.layers.verification import Verifier
 
+if TYPE_CHECKING:
+    from _typeshed import StrPath
 
-def check_all(directory: Path, verify: Verify, progress: Progress | None = None) -> list[ShardError]:
+
+def check_all(location: StrPath, verify: Verify, progress: Progress | None = None) -> list[ShardError]:
     """One error for each file of the shard set that is absent or of the wrong size, or whose digest is wrong.
 
     Raises: ManifestError.
     """
     progress = Quiet() if progress is None else progress
-    storage = open_storage(directory)
+    storage = open_storage(location)
     found = manifest.read_from(storage)
     files = [(shard.file, shard.size_bytes, shard.sha256) for shard in found.shards]
     if found.tokenizer is not None:
         files.append((found.tokenizer["file"], found.tokenizer["size_bytes"], found.tokenizer["sha256"]))
-    verifier = Verifier(verify, directory)
+    verifier = Verifier(verify, location)
     errors = []
     progress.start(sum(size_bytes for _, size_bytes, _ in files))
     for file_name, size_bytes, sha256 in files:

@@ -31,7 +31,7 @@ from quickthaw.layers.architecture import (
 from quickthaw.layers.errors import ManifestError, ManifestVersionError, ShardError
 from quickthaw.layers.record import Record
 from quickthaw.layers.shard_entry import MATRIX_DTYPES, RESPLIT, ShardEntry
-from quickthaw.layers.storage.storage import Storage, open_storage
+from quickthaw.layers.storage.storage import Storage, is_remote, open_storage
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -91,7 +91,7 @@ def shard_file_name(index: int) -> str:
 def read(location: StrPath) -> Manifest:
     """The manifest of the shard set that lies there.
 
-    Raises: ManifestError, ManifestVersionError.
+    Raises: ManifestError, ManifestVersionError, ShardError.
     """
     return read_from(open_storage(location))
 
@@ -99,12 +99,14 @@ def read(location: StrPath) -> Manifest:
 def read_from(storage: Storage) -> Manifest:
     """The manifest of the shard set in a storage.
 
-    Raises: ManifestError, ManifestVersionError.
+    Raises: ManifestError, ManifestVersionError; ShardError where a storage that is no directory gives none.
     """
     path = f"{storage.location}/{FILE_NAME}"
     try:
         data = storage.read(FILE_NAME, _SIZE_LIMIT_BYTES + 1)
     except ShardError as exc:
+        if is_remote(storage.location):
+            raise  # its storage says it best: permission, credentials, a server that fails
         raise ManifestError(
             "cannot read the manifest of a shard set",
             where=exc.where,

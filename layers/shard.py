@@ -15,7 +15,7 @@ import numpy as np
 
 from quickthaw.layers import manifest as manifest_file
 from quickthaw.layers.config import LayersConfig
-from quickthaw.layers.errors import ShardError, ShardReplacedError
+from quickthaw.layers.errors import ShardDamagedError, ShardError, ShardReplacedError
 from quickthaw.layers.manifest import TOKENIZER_FILE_NAME, Manifest
 from quickthaw.layers.mapping import FileMapping
 from quickthaw.layers.shard_entry import ShardEntry
@@ -74,7 +74,7 @@ class Shard:
             with stored.file as file:
                 # Mapped first: what changes while it is verified is then noticed by the next check.
                 mapping = FileMapping(file, stored.path)
-                verifier.check(file, stored.path, self._entry.sha256)
+                _check(stored, verifier, self._entry.sha256)
             _check_header(mapping, self._entry)
         except BaseException:
             self.state = ShardState.PENDING
@@ -136,6 +136,14 @@ class Shard:
         return self._stored
 
 
+def _check(stored: StoredFile, verifier: Verifier, sha256: str) -> None:
+    try:
+        verifier.check(stored.file, stored.path, sha256)
+    except ShardDamagedError:
+        stored.discard()
+        raise
+
+
 def _views(mapping: FileMapping, entry: ShardEntry) -> dict[str, npt.NDArray[Any]]:
     # SAFETY: the manifest's check put every tensor inside the file, and the file has the size it says.
     return {
@@ -193,7 +201,7 @@ class ShardSet:
         """
         spans = Spans()
         with spans.timed("manifest"):
-            storage = open_storage(location)
+            storage = open_storage(location, config)
             manifest = manifest_file.read_from(storage)
         shards = cls(storage, manifest, Verifier(config.verify, config.cache, spans), spans)
         shards._load(shards._shards[0])
@@ -241,7 +249,7 @@ class ShardSet:
             return None
         stored = self._storage.open(TOKENIZER_FILE_NAME, entry["size_bytes"], entry["sha256"])
         try:
-            self._verifier.check(stored.file, stored.path, entry["sha256"])
+            _check(stored, self._verifier, entry["sha256"])
         except BaseException:
             stored.file.close()
             raise
@@ -265,6 +273,10 @@ class ShardSet:
                 read_bytes += shard.read_ahead()
         return read_bytes
 
+    def release(self) -> None:
+        """The storage lets go of what a capture cannot hold."""
+        self._storage.release()
+
     def resident_bytes(self) -> int | None:
         """How much of the mapped shards is in memory; None where the kernel does not say."""
         found = [shard.resident_bytes() for shard in self._shards]
@@ -277,6 +289,7 @@ class ShardSet:
             shard.close()
         self._tokenizer = None
         self.bytes_mapped = 0
+        self.release()
 
     def _load(self, shard: Shard) -> None:
         with self.spans.timed(f"{shard.name} map", shard.size_bytes):

@@ -12,6 +12,7 @@ import pytest
 
 from quickthaw.layers.checkpoints.split import split
 from tests.contract.emulator import find_emulator
+from tests.seaweed import Seaweed, serving
 
 _CACHE = Path(__file__).parent / ".cache"
 
@@ -64,3 +65,10 @@ def emulator_path() -> Path:
     if path is None:
         pytest.skip(f"AWS builds no Runtime Interface Emulator for {sys.platform} on {platform.machine()}")
     return path
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    """An S3 server that is no stub."""
+    with serving(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server

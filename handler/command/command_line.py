@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+_SHARD_SET = "the shard set: a directory made by `quickthaw shard`, or s3://bucket/prefix"
+
 
 def make_parser() -> argparse.ArgumentParser:
     """What `quickthaw` takes; `command` of what it returns is the sub-command's name."""
@@ -46,7 +48,7 @@ def _add_shard(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shards", type=Path, help="a directory made by `quickthaw shard`")
+    parser.add_argument("shards", help=_SHARD_SET)
     parser.add_argument("--verify", action="store_true", help="compare every byte with its digest")
 
 
@@ -68,11 +70,11 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="NAME=VALUE lines that are added to the function's environment",
     )
-    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set that is to be served")
+    parser.add_argument("--shards", metavar="SET", help=_SHARD_SET + ", to be served")
 
 
 def _add_invoke(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    parser.add_argument("--shards", metavar="SET", help=_SHARD_SET + " (QUICKTHAW_SHARDS)")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--prompt", metavar="TEXT", help="text to continue")
     asked.add_argument("--prompt-ids", type=_token_ids, metavar="1,17,300", help="the same, as token ids")
@@ -100,7 +102,7 @@ def _add_host(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task-root", type=_folder, metavar="DIR", help="the folder of the function's code (this one)"
     )
-    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    parser.add_argument("--shards", metavar="SET", help=_SHARD_SET + " (QUICKTHAW_SHARDS)")
     parser.add_argument(
         "--port", type=int, default=9000, metavar="N", help="on 127.0.0.1; 0 takes a free one (9000)"
     )
@@ -172,7 +174,7 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
 
 def _add_snapshot_image(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=_new_file, help="the file to make; QUICKTHAW_STATE_IMAGE then names it")
-    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    parser.add_argument("--shards", metavar="SET", help=_SHARD_SET + " (QUICKTHAW_SHARDS)")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--chat-system", metavar="TEXT", help="the system prompt that chats begin with")
     asked.add_argument(
@@ -186,7 +188,7 @@ def _add_snapshot_capture(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task-root", type=_folder, metavar="DIR", help="the folder of the function's code (this one)"
     )
-    parser.add_argument("--shards", type=Path, metavar="DIR", help="the shard set (QUICKTHAW_SHARDS)")
+    parser.add_argument("--shards", metavar="SET", help=_SHARD_SET + " (QUICKTHAW_SHARDS)")
     parser.add_argument(
         "--warmup-event",
         type=_file,

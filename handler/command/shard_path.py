@@ -1,11 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path that was typed as a shard set: whether it is one, and what to do when it is not."""
+"""What was typed as the place of a shard set: whether there is one, and what to do when there is not."""
 
 import os
 from pathlib import Path
 
 from quickthaw.layers.errors import ManifestError
 from quickthaw.layers.manifest import FILE_NAME
+from quickthaw.layers.storage.storage import is_remote
+
+
+def shard_location(text: str) -> str:
+    """A URL as it is, since who opens it says what is wrong with it, and a path in full.
+
+    Raises: ManifestError when there is no manifest in the path.
+    """
+    if is_remote(text):
+        return text
+    check_is_shard_set(Path(text))
+    return os.path.realpath(text)
 
 
 def check_is_shard_set(path: Path) -> None:

@@ -40,6 +40,9 @@ class Directory:
             self._reading = Reading.MAPPED if is_local else Reading.AHEAD
         return DirectoryFile(file, path, self._reading)
 
+    def release(self) -> None:
+        """Nothing is held."""
+
 
 class DirectoryFile:
     """A file that others may replace, or cut short, while it is mapped."""
@@ -53,3 +56,6 @@ class DirectoryFile:
     def check_unchanged(self) -> None:
         """Raises: ShardMissingError, StorageError, ShardTruncatedError, ShardReplacedError."""
         check_unchanged(self.path, self._identity)
+
+    def discard(self) -> None:
+        """It is no copy."""

@@ -19,12 +19,17 @@ An implementation
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from io import FileIO
 from typing import TYPE_CHECKING, Protocol
 
+from quickthaw.layers.config import LayersConfig
+
 if TYPE_CHECKING:
     from _typeshed import StrPath
+
+S3_SCHEME = "s3://"
 
 
 class Reading(Enum):
@@ -54,6 +59,9 @@ class StoredFile(Protocol):
         Raises: ShardMissingError, ShardTruncatedError, ShardReplacedError.
         """
 
+    def discard(self) -> None:
+        """The bytes are not those of the digest: a copy of them is given to nobody any more."""
+
 
 class Storage(Protocol):
     """Where one shard set lies; `location` is its configured name."""
@@ -72,9 +80,27 @@ class Storage(Protocol):
         Raises: ShardError, one of its kinds.
         """
 
+    def release(self) -> None:
+        """Lets go of what a capture cannot hold, such as connections; the next call makes it anew."""
 
-def open_storage(location: StrPath) -> Storage:
-    """The storage that QUICKTHAW_SHARDS names."""
-    from quickthaw.layers.storage.directory import Directory  # a start imports its own storage alone
+
+def is_remote(location: StrPath) -> bool:
+    """Whether this is no path: files there are fetched before they can be looked at."""
+    return os.fspath(location).startswith(S3_SCHEME)
+
+
+def open_storage(location: StrPath, config: LayersConfig | None = None) -> Storage:
+    """The storage at a place that QUICKTHAW_SHARDS may name; the environment's `config` unless there is one.
+
+    Raises: StorageError where there can be none.
+    """
+    if is_remote(location):  # a start imports its own storage alone
+        from quickthaw.layers.storage.cache import Cache
+        from quickthaw.layers.storage.s3.storage import S3
+
+        config = LayersConfig.from_env() if config is None else config
+        limit_bytes = None if config.cache_mib is None else config.cache_mib << 20
+        return S3(os.fspath(location), Cache(config.cache, limit_bytes))
+    from quickthaw.layers.storage.directory import Directory
 
     return Directory(location)

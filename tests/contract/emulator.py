@@ -77,7 +77,7 @@ def emulating(
     emulator_path: Path, task_root: Path, handler: str, environ: Mapping[str, str], bootstrap: str
 ) -> Iterator[Emulator]:
     """Run `handler` until the end of the block."""
-    port, runtime_port = _free_ports(2)
+    port, runtime_port = free_ports(2)
     command = [
         str(emulator_path),
         *("--runtime-interface-emulator-address", f"127.0.0.1:{port}"),
@@ -97,7 +97,8 @@ def emulating(
         process.wait(TIMEOUT_S)
 
 
-def _free_ports(n_ports: int) -> list[int]:
+def free_ports(n_ports: int) -> list[int]:
+    """Ports that nobody has now, all of them different."""
     with ExitStack() as open_sockets:
         sockets = [open_sockets.enter_context(create_server(("127.0.0.1", 0))) for _ in range(n_ports)]
         return [each.getsockname()[1] for each in sockets]

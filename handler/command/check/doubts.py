@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from quickthaw.handler.command.check.deployment import MB, Deployment, Rule, Told
 from quickthaw.layers.config import Verify
+from quickthaw.layers.storage.storage import is_remote
 
 _RUN_MIB = 250  # interpreter, numpy, and a short context beside the weights
 _VCPU_MIB = 1_769
@@ -70,6 +71,23 @@ def _network_disk(deployment: Deployment) -> Told:
         )
 
 
+def _bucket(deployment: Deployment) -> Told:
+    config = deployment.config
+    if config is None or not is_remote(config.layers.shards):
+        return
+    yield (
+        f"shards at {config.layers.shards}",
+        "each new environment fetches them, a layer at a time, while its first request waits",
+        "a warmer, which fetches ahead; or an image, if the shards fit into 10 GB",
+    )
+    if (deployment.shard_bytes or 0) > deployment.tmp_mib << 20:
+        yield (
+            f"a /tmp of {deployment.tmp_mib} MiB for {(deployment.shard_bytes or 0) / MB:,.0f} MB of shards",
+            "what it does not hold is fetched into memory",
+            "a larger EphemeralStorage, where there is no SnapStart",
+        )
+
+
 def _gateway_limits(deployment: Deployment) -> Told:
     timeout_s = deployment.function.number("Timeout", 3)
     if deployment.template.of_type("AWS::ApiGatewayV2::Api") and timeout_s > 30:
@@ -100,6 +118,7 @@ SLOW: tuple[Rule, ...] = (
     _memory,
     _verification,
     _network_disk,
+    _bucket,
     _gateway_limits,
     _pings_from_a_vpc,
     _accelerator,

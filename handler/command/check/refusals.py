@@ -114,13 +114,6 @@ def _shards_place(deployment: Deployment) -> Told:
     if config is None:
         return
     path, function = config.layers.shards, deployment.function
-    if "://" in path:
-        yield (
-            f"shards at {path}",
-            "quickthaw serves shards from a file system alone",
-            "put them into the package or on EFS",
-        )
-        return
     mounts = [each.get("LocalMountPath", "") for each in function.properties.get("FileSystemConfigs", [])]
     for mount in mounts:
         if not _MOUNT.fullmatch(mount):

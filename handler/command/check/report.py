@@ -16,7 +16,7 @@ _RULES = {Kind.REFUSED: refusals.RULES, Kind.OPEN: doubts.OPEN, Kind.SLOW: doubt
 
 
 def check(
-    template: Path | None, parameters: Mapping[str, str], env: Path | None, shards: Path | None
+    template: Path | None, parameters: Mapping[str, str], env: Path | None, shards: str | None
 ) -> list[Finding]:
     """Check a template, the one in the working folder unless told, or else the configuration in `env` alone.
 
@@ -86,7 +86,7 @@ def _with_environ(function: Function, environ: Mapping[str, str]) -> Function:
     return function._replace(properties={**function.properties, "Environment": variables})
 
 
-def _size_bytes(shards: Path) -> int:
+def _size_bytes(shards: str) -> int:
     from quickthaw.layers import manifest
 
     return sum(shard.size_bytes for shard in manifest.read(shards).shards)

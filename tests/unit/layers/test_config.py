@@ -28,11 +28,12 @@ def test_every_variable_can_be_set() -> None:
             "QUICKTHAW_SHARDS": "/mnt/model",
             "QUICKTHAW_VERIFY": "always",
             "QUICKTHAW_CACHE": "/var/cache",
+            "QUICKTHAW_CACHE_MIB": "512",
             "QUICKTHAW_THREADS": "3",
         }
     )
 
-    assert config == LayersConfig("/mnt/model", Verify.ALWAYS, "/var/cache", 3)
+    assert config == LayersConfig("/mnt/model", Verify.ALWAYS, "/var/cache", 512, 3)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,7 @@ def test_every_variable_can_be_set() -> None:
         ("QUICKTHAW_SHARDS", "s3://"),
         ("QUICKTHAW_SHARDS", "gs://bucket/x"),
         ("QUICKTHAW_VERIFY", "sometimes"),
+        ("QUICKTHAW_CACHE_MIB", "-1"),
         ("QUICKTHAW_THREADS", "0"),
         ("QUICKTHAW_THREADS", "many"),
         ("QUICKTHAW_THREADS", "1_0"),

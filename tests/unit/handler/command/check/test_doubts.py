@@ -12,6 +12,7 @@ RULE = {
 }
 OPEN_URL = {"U": {"Type": "AWS::Lambda::Url", "Properties": {"AuthType": "NONE"}}}
 OPEN_ROUTE = {"R": {"Type": "AWS::ApiGatewayV2::Route", "Properties": {"RouteKey": "$default"}}}
+IN_S3 = variables(QUICKTHAW_SHARDS="s3://bucket/llama")
 ON_EFS = EFS | variables(QUICKTHAW_SHARDS="/mnt/weights")
 
 
@@ -25,6 +26,7 @@ def doubts(kind: Kind, *args: Any, **kwargs: Any) -> list[str]:
         ({"MemorySize": 1024}, {}, "MemorySize of 1024"),
         (variables(QUICKTHAW_VERIFY="first"), {}, "QUICKTHAW_VERIFY=first"),
         (ON_EFS, {}, "shards on EFS"),
+        (IN_S3, {}, "shards at s3://bucket/llama"),
         ({"Timeout": 31}, HTTP_API, "an HTTP API before a function with a timeout of 31 s"),
         (ON_EFS, RULE, "a warmer of a function in a VPC"),
         ({**IMAGE, "AcceleratorConfig": {}}, {}, "a GPU"),
@@ -43,6 +45,14 @@ def test_shards_that_memory_does_not_hold() -> None:
     assert doubts(Kind.SLOW, IMAGE, shard_bytes=7 * SHARDS_BYTES) == [
         "MemorySize of 3538 for 3,766 MB of shards"
     ]
+
+
+def test_shards_that_the_disk_does_not_hold() -> None:
+    said = "a /tmp of 512 MiB for 538 MB of shards"
+    assert said in doubts(Kind.SLOW, IN_S3, shard_bytes=SHARDS_BYTES)
+    assert said not in doubts(
+        Kind.SLOW, {**IN_S3, "EphemeralStorage": {"Size": 1024}}, shard_bytes=SHARDS_BYTES
+    )
 
 
 @pytest.mark.parametrize("resources", [OPEN_URL, OPEN_ROUTE])

@@ -55,7 +55,6 @@ def test_what_may_be(properties: dict[str, Any]) -> None:
         (EFS | {"FileSystemConfigs": [{"LocalMountPath": "/weights"}]}, "a file system at /weights"),
         (variables(QUICKTHAW_SHARDS="/mnt/weights/llama"), "shards at /mnt/weights/llama, where nothing"),
         (EFS | variables(QUICKTHAW_SHARDS="/mnt/weights2"), "shards at /mnt/weights2, where nothing"),
-        (variables(QUICKTHAW_SHARDS="s3://bucket/llama"), "shards at s3://bucket/llama"),
         (GPU | {"PackageType": "Zip"}, "a GPU with a zip"),
         (GPU | {"Architectures": ["arm64"]}, "a GPU on arm64"),
         ({**IMAGE, "AcceleratorConfig": {}}, "a GPU without a capacity provider"),
