@@ -17,7 +17,7 @@ SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test check parity bench bench-overhead bench-starts bench-host bench-large build-ZipFunction tools dev clean
+.PHONY: help demo test test-aws check parity bench bench-overhead bench-starts bench-host bench-large build-ZipFunction tools dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ demo: $(DEMO)/installed ## split SmolLM2-135M, start the function cold, stream a
 
 test: $(VENV)/installed ## all tests but those that need torch
 	$(VENV)/bin/python -m pytest $(A)
+
+test-aws: $(VENV)/installed tools ## with the SAM CLI and LocalStack, in containers and beside them (installs both: 0.9 GB)
+	$(VENV)/bin/python -m pytest tests/aws $(A)
 
 check: $(VENV)/installed ## format, lint, types
 	$(VENV)/bin/ruff format --check .

@@ -90,7 +90,7 @@ def emulating(
             command, cwd=task_root, env=environ, stdout=output, stderr=subprocess.STDOUT
         )
     try:
-        wait_until(lambda: _listens(port))
+        wait_until(lambda: listens(port))
         yield Emulator(port, log)
     finally:
         process.terminate()  # upon which it ends the function
@@ -104,7 +104,8 @@ def free_ports(n_ports: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether something listens there."""
     try:
         create_connection(("127.0.0.1", port)).close()
     except ConnectionRefusedError:
