@@ -16,7 +16,9 @@ import numpy as np
 
 from quickthaw.layers.architecture import ModelConfig
 from quickthaw.layers.crew import Crew, Piece, pieces
+from quickthaw.layers.embedding import rows
 from quickthaw.layers.kv import KeyValueCache
+from quickthaw.layers.mask import first_seen, mask
 from quickthaw.layers.product import Product
 from quickthaw.layers.rope import Rotation, rotate
 from quickthaw.layers.shard import Shard, ShardSet
@@ -71,7 +73,7 @@ class Interpreter:
     def _decode(self, token_ids: Sequence[int], cache: KeyValueCache, n_positions: int) -> Array:
         start, end = cache.n_tokens, cache.n_tokens + len(token_ids)
         # Tokens side by side in memory, as Product gives them back: what is added to hidden lies as it does.
-        hidden = np.asfortranarray(_rows(self._shards.embedding, token_ids))  # (m, h)
+        hidden = np.asfortranarray(rows(self._shards.embedding, token_ids))  # (m, h)
         rotation = self._rotation.at(start, end, n_positions)
         # A gate far below zero overflows exp on its way to the right answer, 0.
         with np.errstate(over="ignore"):
@@ -105,10 +107,10 @@ class Interpreter:
         """Each query's average of the values it may see, weighted by softmax(query · key / √d)."""
         model, m = self._model, len(queries)
         start, end = cache.n_tokens, cache.n_tokens + m
-        window = model.windows[index] or end
-        first = max(0, start + 1 - window)  # the oldest token any of these queries sees
+        window = model.windows[index]
+        first = first_seen(start, window)
         keys, values = cache.keys[index][:, first:end], cache.values[index][:, first:end]  # (k, t, d)
-        mask = _mask(start, end, first, window)  # (m, t)
+        seen = mask(start, end, first, window)  # (m, t)
         queries *= np.float32(model.head_dim**-0.5)
         grouped = queries.reshape(m, model.n_kv_heads, -1, model.head_dim).transpose(1, 2, 0, 3)
         mixed = np.empty((m, model.n_kv_heads, model.n_heads // model.n_kv_heads, model.head_dim), np.float32)
@@ -116,7 +118,7 @@ class Interpreter:
         def attend(_lane: int, piece: Piece) -> None:
             heads = slice(*piece)
             scores = grouped[heads] @ keys[heads, None].swapaxes(2, 3)  # (k, q / k, m, t)
-            scores += mask
+            scores += seen
             scores -= scores.max(axis=-1, keepdims=True)
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=-1, keepdims=True)
@@ -155,12 +157,6 @@ def _do_nothing() -> None:
     pass
 
 
-def _rows(embedding: Shard, token_ids: Sequence[int]) -> Array:
-    rows = embedding.tensor("embedding")[np.asarray(token_ids)]  # (m, h): gathered, so a copy
-    wide: Array = (rows.astype(np.uint32) << 16).view(np.float32) if rows.dtype == np.uint16 else rows
-    return wide
-
-
 def _gated(gate: Array, up: Array) -> Array:
     """SwiGLU (arXiv:2002.05202): silu(gate) * up. In one array: 3 times as fast as written out."""
     gated = np.negative(gate)
@@ -169,10 +165,3 @@ def _gated(gate: Array, up: Array) -> Array:
     np.divide(gate, gated, out=gated)
     gated *= up
     return gated
-
-
-def _mask(start: int, end: int, first: int, window: int) -> Array:
-    """-inf for a token that a query must not see, being after it or out of its window; 0 for the others."""
-    queries, tokens = np.arange(start, end)[:, None], np.arange(first, end)
-    is_seen = (tokens <= queries) & (tokens > queries - window)
-    return np.where(is_seen, np.float32(0), np.float32(-np.inf))

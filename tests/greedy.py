@@ -2,9 +2,9 @@
 """Greedy continuations, ours and recorded ones, and the rule by which two of them are the same."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -69,10 +69,20 @@ def interpret(source: Path, out: Path, case: Case) -> Continuation:
     return continuation(split(str(source), out, dtype=case.dtype).out, prompt(case))
 
 
-def continuation(shard_set: Path, prompt_ids: Sequence[int]) -> Continuation:
-    """Continues the prompt with the interpreter."""
+class Engine(Protocol):
+    """What continues a prompt."""
+
+    def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> npt.NDArray[np.float32]: ...
+
+    def release(self) -> None: ...
+
+
+def continuation(
+    shard_set: Path, prompt_ids: Sequence[int], make: Callable[[ShardSet, int], Engine] = Interpreter
+) -> Continuation:
+    """Continues the prompt, with the interpreter unless told."""
     shards = ShardSet.open(shard_set, LayersConfig.from_env({}))
-    engine, cache = Interpreter(shards, n_threads=2), KeyValueCache(shards.manifest.model)
+    engine, cache = make(shards, 2), KeyValueCache(shards.manifest.model)
     found = []
     logits = engine.forward(prompt_ids, cache)
     for _ in range(N_TOKENS):

@@ -13,6 +13,7 @@ MAY_IMPORT = {"handler": {"handler", "layers", "snapshot"}, "layers": {"layers"}
 ROOM_MAY_IMPORT = {
     "": {"", "storage"},
     "storage": {"", "storage"},
+    "compiled": {"", "compiled"},
     "text": {"", "text"},
     "checkpoints": {"", "storage", "text", "checkpoints"},
 }
