@@ -3,7 +3,8 @@
 
 Requires: Linux (pidfd); a function that runs no threads when its init is over, OpenBLAS's own excepted.
 On success: a clone in a few milliseconds, with its own environment, output and lifeline, out of memory that
-    it shares until it writes to it. The first start captures; what the init prints is in its output.
+    it shares until it writes to it. The first start captures; what the init prints is in its output. While
+    no start comes, the next clone waits for it, forked already.
 On failure: a failed capture leaves nothing; the next start tries again. A zygote that has died is replaced
     by the next start; its clones live on. When what a capture depends on has changed, the next start captures
     anew.
