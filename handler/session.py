@@ -22,7 +22,7 @@ from quickthaw.handler.prompts import PromptReader
 from quickthaw.handler.token_names import TokenNames
 from quickthaw.layers.cpu import usable_cpus
 from quickthaw.layers.interpreter import Interpreter
-from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.shard_set import ShardSet
 from quickthaw.layers.spans import Span
 from quickthaw.layers.text.chat import ChatTemplate
 from quickthaw.layers.text.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ from quickthaw.snapshot.image import StateImage
 
 if TYPE_CHECKING:
     from quickthaw.layers.architecture import ModelConfig
-    from quickthaw.layers.shard import ShardSet
+    from quickthaw.layers.shard_set import ShardSet
     from quickthaw.layers.spans import Spans
 
 WORKING_SET = "working_set"

@@ -87,6 +87,12 @@ def _cache_mib(text: str) -> int | None:
     return _number_or_auto(text, 0, 1 << 30)
 
 
+def _copies(text: str) -> bool:
+    if text not in ("auto", "copy"):
+        raise ValueError(text)
+    return text == "copy"
+
+
 VARIABLES = (
     Variable(
         "shards",
@@ -125,6 +131,15 @@ VARIABLES = (
         _cache_mib,
     ),
     Variable(
+        "copies",
+        "QUICKTHAW_MAP",
+        "",
+        "auto",
+        "auto, copy",
+        "copy: shards in a directory are read into memory, not mapped, for files that others may write to.",
+        _copies,
+    ),
+    Variable(
         "n_threads",
         "QUICKTHAW_THREADS",
         "threads",
@@ -148,6 +163,7 @@ class LayersConfig(NamedTuple):
     verify: Verify
     cache: str
     cache_mib: int | None  # None: what the disk has
+    copies: bool
     n_threads: int | None  # None: follow the CPU quota
 
     @classmethod

@@ -21,7 +21,8 @@ from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.mask import first_seen, mask
 from quickthaw.layers.product import Product
 from quickthaw.layers.rope import Rotation, rotate
-from quickthaw.layers.shard import Shard, ShardSet
+from quickthaw.layers.shard import Shard
+from quickthaw.layers.shard_set import ShardSet
 
 if TYPE_CHECKING:
     from quickthaw.layers.arrays import Array

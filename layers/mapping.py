@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file mapped read-only and shared: its pages belong to the page cache, not to this process."""
+"""A file's bytes as memory: mapped, so that its pages belong to the page cache, or a copy of one's own."""
 
 from __future__ import annotations
 
+import errno
 import mmap
 from io import FileIO
 from typing import TYPE_CHECKING
@@ -13,8 +14,11 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
 
+_POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14
+
+
 class FileMapping:
-    """One mapped file, unmapped when this object and the last view are gone.
+    """One mapped file, read-only and shared, unmapped when this object and the last view are gone.
 
     SAFETY: `buffer` is never closed. numpy keeps the map alive but takes no lock on it, so closing it would
     succeed and leave views into nothing. A file cut short under its map ends whoever reads there (SIGBUS).
@@ -33,6 +37,26 @@ class FileMapping:
                 found=str(exc),
                 advice="put the shard set on a file system that supports mmap",
             ) from exc
+
+    def has_its_end(self) -> bool:
+        """Whether its last page can still be read, as far as the kernel lets one ask: of a file cut short no.
+
+        Else the answer would be SIGBUS. Source: madvise(2).
+        """
+        last = (len(self.buffer) - 1) // mmap.PAGESIZE * mmap.PAGESIZE
+        try:
+            self.buffer.madvise(_POPULATE_READ, last, len(self.buffer) - last)
+        except OSError as exc:
+            return exc.errno == errno.EINVAL  # a kernel that does not know it
+        return True
+
+    def let_go(self, begin_bytes: int = 0, end_bytes: int | None = None) -> None:
+        """Pages from here to there leave this process, for the page cache to keep or drop; reading brings
+        them back."""
+        begin = begin_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        end = len(self.buffer) if end_bytes is None else end_bytes
+        if end > begin:
+            self.buffer.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
     def resident_bytes(self) -> int | None:
         """How much of the file is in memory, whoever brought it there; None where the kernel does not say.
@@ -59,3 +83,24 @@ class FileMapping:
         if failed:
             return None
         return min(int((pages & 1).sum()) * mmap.PAGESIZE, len(self.buffer))
+
+
+class PrivateCopy:
+    """A file's bytes, read into memory of this process; given back when this and the last view are gone."""
+
+    def __init__(self, size_bytes: int, path: StrPath) -> None:
+        self.path = path
+        self._memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.bytes = memoryview(self._memory)  # to be filled by whoever makes it
+        self.buffer = self.bytes.toreadonly()
+
+    def has_its_end(self) -> bool:
+        """It has, whatever became of the file."""
+        return True
+
+    def let_go(self, begin_bytes: int = 0, end_bytes: int | None = None) -> None:
+        """Nothing: it could not be brought back."""
+
+    def resident_bytes(self) -> int | None:
+        """All of it."""
+        return len(self.buffer)

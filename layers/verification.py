@@ -42,8 +42,13 @@ class Verifier:
         self._is_reported = False
         self._stamps = _read_stamps(cache) if verify is Verify.FIRST else frozenset[str]()
 
-    def check(self, file: FileIO, path: StrPath, sha256: str) -> None:
-        """Returns when the open file's bytes may be trusted under the configured rule.
+    @property
+    def reads_bytes(self) -> bool:
+        """Whether other bytes than the digest's would be noticed."""
+        return self._verify is not Verify.NEVER
+
+    def check(self, file: FileIO, path: StrPath, sha256: str, copied: memoryview | None = None) -> None:
+        """Returns when the open file's bytes, or those `copied` from it, may be trusted under the rule.
 
         Raises: ShardDamagedError, ShardReplacedError when the file changed while it was read.
         """
@@ -56,7 +61,7 @@ class Verifier:
             return
         shard_name = os.path.basename(path).partition(".")[0]
         with self._spans.timed(f"{shard_name} verify"):
-            found = _digest(file)
+            found = _digest(file, copied)
         if found != sha256:
             raise ShardDamagedError(
                 "a shard's bytes are damaged",
@@ -83,10 +88,12 @@ class Verifier:
                 )
 
 
-def _digest(file: FileIO) -> str:
+def _digest(file: FileIO, copied: memoryview | None) -> str:
     # Imported here: with OpenSSL behind it, hashlib costs milliseconds that a stamped start does not pay.
     import hashlib
 
+    if copied is not None:
+        return hashlib.sha256(copied).hexdigest()
     # Read, not mapped: a file cut short meanwhile gives a wrong digest instead of SIGBUS.
     return hashlib.file_digest(file, "sha256").hexdigest()
 

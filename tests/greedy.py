@@ -13,7 +13,7 @@ from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.interpreter import Interpreter
 from quickthaw.layers.kv import KeyValueCache
-from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.shard_set import ShardSet
 from tests import models
 
 N_TOKENS = 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,14 @@ def settle(path: Path) -> None:
     """Returns once the last change of a file is long enough ago for a verified file to be remembered."""
     while time.time_ns() - path.stat().st_ctime_ns <= 60_000_000:
         time.sleep(0.005)
+
+
+def drop_from_memory(*paths: Path) -> None:
+    """Has the page cache let go of files; what is mapped stays."""
+    for path in paths:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def sha256(path: Path) -> str:

@@ -24,7 +24,7 @@ from quickthaw.layers.embedding import rows
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.mask import first_seen, mask
 from quickthaw.layers.rope import Rotation
-from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.shard_set import ShardSet
 
 if TYPE_CHECKING:
     from quickthaw.layers.arrays import Array

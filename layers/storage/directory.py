@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class Directory:
     """Opens the files themselves; what they lie on is looked up once."""
 
-    def __init__(self, path: StrPath) -> None:
+    def __init__(self, path: StrPath, *, copies: bool = False) -> None:
+        """`copies`: others may write to the files."""
         self.location = os.fspath(path)
-        self._reading: Reading | None = None
+        self._reading = Reading.COPIED if copies else None
 
     def read(self, name: str, limit_bytes: int) -> bytes:
         """Raises: ShardMissingError, StorageError."""

@@ -103,4 +103,4 @@ def open_storage(location: StrPath, config: LayersConfig | None = None) -> Stora
         return S3(os.fspath(location), Cache(config.cache, limit_bytes))
     from quickthaw.layers.storage.directory import Directory
 
-    return Directory(location)
+    return Directory(location, copies=config is not None and config.copies)

@@ -50,7 +50,7 @@ def one_process(shard_set: str, n_lanes: int, n_tokens: int) -> None:
     from quickthaw.layers.config import LayersConfig
     from quickthaw.layers.interpreter import Interpreter
     from quickthaw.layers.kv import KeyValueCache
-    from quickthaw.layers.shard import ShardSet
+    from quickthaw.layers.shard_set import ShardSet
 
     shards = ShardSet.open(Path(shard_set), LayersConfig.from_env({}))
     engine, elapsed_ms = Interpreter(shards, n_lanes), []

@@ -29,7 +29,7 @@ def test_the_request_after_a_ping_reads_nothing(tmp_path: Path, smollm2_shards: 
             second = function.ask_json({"quickthaw": "warm"})
             answer = function.ask_json(PROMPT)
 
-    assert first["mapped_bytes"] == first["read_bytes"] == size_bytes
+    assert first["mapped_bytes"] == size_bytes
     assert (second["read_bytes"], second["instance_id"]) == (0, first["instance_id"])
     assert answer["text"].startswith(" Paris")
     assert (HEAVY | FAN_OUT) & modules == {"orjson"}  # which writes the answer

@@ -35,7 +35,7 @@ def handle(event, context):
 """
 READING = """
 from quickthaw.layers.config import LayersConfig
-from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.shard_set import ShardSet
 
 config = LayersConfig.from_env()
 shards = ShardSet.open(config.shards, config)
@@ -60,7 +60,7 @@ def handle(event, context):
 """
 READING_ON = """
 from quickthaw.layers.config import LayersConfig
-from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.shard_set import ShardSet
 from quickthaw.snapshot import connections
 from quickthaw.snapshot.hooks import register_before_snapshot
 

@@ -20,7 +20,7 @@ from quickthaw.layers.errors import (
     StorageError,
     StorageTimeoutError,
 )
-from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.shard_set import ShardSet
 from quickthaw.layers.storage.cache import Cache
 from quickthaw.layers.storage.s3.config import S3Config
 from quickthaw.layers.storage.s3.patience import Patience

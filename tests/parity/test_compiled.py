@@ -11,7 +11,7 @@ from quickthaw.layers.checkpoints.split import split
 from quickthaw.layers.compiled.engine import Compiled
 from quickthaw.layers.interpreter import Interpreter
 from quickthaw.layers.kv import KeyValueCache
-from quickthaw.layers.shard import ShardSet
+from quickthaw.layers.shard_set import ShardSet
 from tests import greedy, shards
 from tests.greedy import Case
 

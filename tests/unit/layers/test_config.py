@@ -29,11 +29,12 @@ def test_every_variable_can_be_set() -> None:
             "QUICKTHAW_VERIFY": "always",
             "QUICKTHAW_CACHE": "/var/cache",
             "QUICKTHAW_CACHE_MIB": "512",
+            "QUICKTHAW_MAP": "copy",
             "QUICKTHAW_THREADS": "3",
         }
     )
 
-    assert config == LayersConfig("/mnt/model", Verify.ALWAYS, "/var/cache", 512, 3)
+    assert config == LayersConfig("/mnt/model", Verify.ALWAYS, "/var/cache", 512, True, 3)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ def test_every_variable_can_be_set() -> None:
         ("QUICKTHAW_SHARDS", "gs://bucket/x"),
         ("QUICKTHAW_VERIFY", "sometimes"),
         ("QUICKTHAW_CACHE_MIB", "-1"),
+        ("QUICKTHAW_MAP", "mmap"),
         ("QUICKTHAW_THREADS", "0"),
         ("QUICKTHAW_THREADS", "many"),
         ("QUICKTHAW_THREADS", "1_0"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -57,3 +58,18 @@ def test_what_cannot_be_mapped_is_told(tmp_path: Path) -> None:
 
     with open_regular(tmp_path / "empty", 0) as file, pytest.raises(MappingError, match="mmap"):
         FileMapping(file, tmp_path / "empty")
+
+
+def test_a_file_cut_short_has_no_end_any_more(mapping: FileMapping, path: Path) -> None:
+    assert mapping.has_its_end()
+    os.truncate(path, 4096)
+
+    assert not mapping.has_its_end()
+
+
+def test_pages_that_were_let_go_come_back(mapping: FileMapping, path: Path) -> None:
+    view = np.frombuffer(mapping.buffer, np.uint8)
+    mapping.let_go()
+    mapping.let_go(4096, 8192)
+
+    assert view.tobytes() == path.read_bytes()

@@ -1,25 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
+"""One shard's states, over a storage that fails as often as it is told to, and counts."""
+
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
 
-from quickthaw.layers.errors import (
-    ManifestError,
-    ShardDamagedError,
-    ShardError,
-    ShardMissingError,
-    ShardReplacedError,
-    ShardTruncatedError,
-)
-from quickthaw.layers.shard import ShardSet, ShardState
-from tests import models, shards
+from quickthaw.layers import manifest
+from quickthaw.layers.config import Verify
+from quickthaw.layers.content import Contents
+from quickthaw.layers.errors import ShardError, ShardMissingError, ShardReplacedError, StorageError
+from quickthaw.layers.shard import Shard, ShardState
+from quickthaw.layers.storage.directory import Directory
+from quickthaw.layers.storage.storage import StoredFile
+from quickthaw.layers.verification import Verifier
+from tests import shards
+
+
+class Unreliable:
+    """A directory whose files cannot be opened the first few times."""
+
+    def __init__(self, path: Path, failures: list[ShardError] | None = None, *, copies: bool = False) -> None:
+        self.location = str(path)
+        self.failures = failures or []
+        self.n_opened = 0
+        self._directory = Directory(path, copies=copies)
+
+    def read(self, name: str, limit_bytes: int) -> bytes:
+        return self._directory.read(name, limit_bytes)
+
+    def open(self, name: str, size_bytes: int, sha256: str) -> StoredFile:
+        self.n_opened += 1
+        if self.failures:
+            raise self.failures.pop()
+        return self._directory.open(name, size_bytes, sha256)
+
+    def release(self) -> None:
+        """Nothing is held."""
 
 
 @pytest.fixture
@@ -27,256 +48,120 @@ def shard_set(tmp_path: Path) -> Path:
     return shards.make(tmp_path)
 
 
-def open_set(path: Path, verify: str = "first") -> ShardSet:
-    return ShardSet.open(path, shards.config(path.parent, verify))
+def contents(verify: Verify = Verify.ALWAYS) -> Contents:
+    return Contents(Verifier(verify, "/nonexistent"))
 
 
-def test_opening_maps_the_embedding_and_looks_at_no_layer(shard_set: Path) -> None:
-    for path in shard_set.glob("layer-*"):
-        path.unlink()
-
-    opened = open_set(shard_set)
-
-    assert opened.embedding.state is ShardState.READY
-    assert opened.bytes_mapped == (shard_set / "embedding.safetensors").stat().st_size
-    assert [span.name for span in opened.spans.take()] == ["manifest", "embedding verify", "embedding map"]
-    with pytest.raises(ShardMissingError, match="layer-001"):
-        opened.layer(1)
+def layer(storage: Unreliable) -> Shard:
+    return Shard(storage, manifest.read(storage.location).shards[1])
 
 
-def test_tensors_are_the_checkpoints(shard_set: Path) -> None:
-    weights = models.tensors(models.config("llama"))
-    opened = open_set(shard_set)
+def test_it_goes_from_pending_to_ready_to_evicted_and_no_other_way(shard_set: Path) -> None:
+    shard = layer(Unreliable(shard_set))
+    assert shard.state is ShardState.PENDING
+    with pytest.raises(ShardError, match="pending cannot become evicted"):
+        shard.evict()
 
-    layer, name = opened.layer(1), "model.layers.1"
+    shard.load(contents())
+    assert shard.state is ShardState.READY
+    shard.evict()
+    assert shard.state is ShardState.EVICTED
 
-    assert np.array_equal(opened.embedding.tensor("head"), weights["lm_head.weight"])
-    assert np.array_equal(layer.tensor("down"), weights[f"{name}.mlp.down_proj.weight"])
-    parts = [weights[f"{name}.self_attn.{part}_proj.weight"] for part in "qkv"]
-    assert np.array_equal(layer.tensor("qkv"), np.concatenate(parts))
-
-
-def test_a_tensor_is_an_aligned_view_that_cannot_be_written(shard_set: Path) -> None:
-    opened = open_set(shard_set)
-    for name in ("attn_norm", "qkv", "down"):
-        tensor = opened.layer(0).tensor(name)
-
-        assert tensor.ctypes.data % 64 == 0
-        assert not tensor.flags.writeable
-        assert not tensor.flags.owndata
-    assert opened.layer(0).tensor("qkv") is opened.layer(0).tensor("qkv")
+    with pytest.raises(ShardError, match="evicted cannot become loading"):
+        shard.load(contents())
+    with pytest.raises(ShardError, match="evicted cannot become evicted"):
+        shard.evict()
 
 
-def test_bf16_comes_as_its_bits(tmp_path: Path) -> None:
-    opened = open_set(shards.make(tmp_path, dtype="bf16"))
+def test_a_storage_that_fails_twice_is_asked_a_third_time(shard_set: Path) -> None:
+    storage = Unreliable(shard_set, [StorageError("flaky")] * 2)
+    shard = layer(storage)
 
-    assert opened.layer(0).tensor("qkv").dtype == np.uint16
-    assert opened.layer(0).tensor("attn_norm").dtype == np.float32
+    shard.load(contents())
 
-
-def test_asking_for_an_absent_tensor_names_it(shard_set: Path) -> None:
-    layer = open_set(shard_set).layer(0)
-
-    assert layer.has("qkv")
-    assert not layer.has("qkv_bias")
-    with pytest.raises(ShardError, match="no tensor qkv_bias in shard layer-000"):
-        layer.tensor("qkv_bias")
+    assert (shard.state, storage.n_opened) == (ShardState.READY, 3)
 
 
-def test_a_layer_is_mapped_once(shard_set: Path) -> None:
-    opened = open_set(shard_set)
+def test_a_storage_that_goes_on_failing_is_not_asked_for_ever(shard_set: Path) -> None:
+    storage = Unreliable(shard_set, [StorageError("broken")] * 3)
+    shard = layer(storage)
 
-    assert opened.layer(2) is opened.layer(2)
+    with pytest.raises(StorageError, match="broken"):
+        shard.load(contents())
+    assert (shard.state, storage.n_opened) == (ShardState.PENDING, 3)
 
-    layer_spans = [span.name for span in opened.spans.take()][3:]
-    assert layer_spans == ["layer-002 verify", "layer-002 map"]
-
-
-def test_what_is_resident_is_mapped_first(shard_set: Path) -> None:
-    opened = open_set(shard_set)
-    embedding_bytes = opened.resident_bytes()
-    opened.layer(0)
-
-    assert embedding_bytes == (shard_set / "embedding.safetensors").stat().st_size
-    assert opened.resident_bytes() == opened.bytes_mapped > embedding_bytes
+    shard.load(contents())
+    assert shard.state is ShardState.READY
 
 
-def test_closing_keeps_views_and_refuses_the_rest(shard_set: Path) -> None:
-    opened = open_set(shard_set)
-    layer = opened.layer(0)
-    norm = layer.tensor("attn_norm")
-    copy = norm.copy()
+def test_what_will_not_be_better_is_told_at_once(shard_set: Path) -> None:
+    storage = Unreliable(shard_set, [ShardMissingError("gone")])
+    shard = layer(storage)
 
-    opened.close()
-
-    assert np.array_equal(norm, copy)
-    assert layer.state is ShardState.CLOSED
-    assert opened.bytes_mapped == 0
-    for use in (lambda: layer.tensor("attn_norm"), lambda: opened.layer(0), layer.check_unchanged):
-        with pytest.raises(ShardError, match="closed"):
-            use()
+    with pytest.raises(ShardMissingError, match="gone"):
+        shard.load(contents())
+    assert (shard.state, storage.n_opened) == (ShardState.PENDING, 1)
 
 
-@pytest.mark.parametrize("verify", ["first", "always", "never"])
-def test_a_truncated_shard_is_refused(shard_set: Path, verify: str) -> None:
-    os.truncate(shard_set / "layer-001.safetensors", 5000)
+def test_threads_that_need_one_shard_load_it_once(shard_set: Path) -> None:
+    storage = Unreliable(shard_set)
+    shard, together = layer(storage), Barrier(8)
+    found = []
 
-    with pytest.raises(ShardTruncatedError, match=r"layer-001.*found 5000 bytes"):
-        open_set(shard_set, verify).layer(1)
+    def need() -> None:
+        together.wait()
+        shard.load(contents())
+        found.append(shard.tensor("qkv"))
 
+    threads = [Thread(target=need) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
-@pytest.mark.parametrize("verify", ["first", "always", "never"])
-def test_swapped_layers_are_refused(shard_set: Path, verify: str) -> None:
-    shutil.copy(shard_set / "layer-002.safetensors", shard_set / "layer-001.safetensors")
-
-    with pytest.raises(ShardDamagedError if verify != "never" else ShardReplacedError, match="layer-001"):
-        open_set(shard_set, verify).layer(1)
-
-
-@pytest.mark.parametrize("verify", ["first", "always"])
-def test_a_flipped_bit_is_refused_and_the_shard_stays_pending(shard_set: Path, verify: str) -> None:
-    path = shard_set / "layer-001.safetensors"
-    shards.flip_bit(path)
-    opened = open_set(shard_set, verify)
-
-    for _ in range(2):
-        with pytest.raises(ShardDamagedError):
-            opened.layer(1)
-
-    shards.flip_bit(path)
-    assert opened.layer(1).state is ShardState.READY
+    assert (len(found), storage.n_opened) == (8, 1)
+    assert all(each is found[0] for each in found)
 
 
-def test_a_bit_flipped_behind_a_stamp_is_refused(shard_set: Path) -> None:
-    shards.settle(shard_set / "layer-001.safetensors")
-    open_set(shard_set).layer(1)
-    shards.flip_bit(shard_set / "layer-001.safetensors")
+def test_an_evicted_shard_leaves_the_address_space_and_comes_again(shard_set: Path) -> None:
+    def is_mapped() -> bool:
+        return "layer-000" in Path("/proc/self/maps").read_text()
 
-    with pytest.raises(ShardDamagedError):
-        open_set(shard_set).layer(1)
+    shard = layer(Unreliable(shard_set))
+    shard.load(contents())
+    before = shard.tensor("qkv").copy()
+    assert is_mapped()
+    shard.evict()
+    assert not is_mapped()
 
+    again = shard.renewed(contents())
+    again.load(contents())
 
-@pytest.mark.parametrize("offset", [0, 7, 8, 20, 120])
-def test_a_damaged_header_is_refused_without_verification(shard_set: Path, offset: int) -> None:
-    shards.flip_bit(shard_set / "layer-001.safetensors", offset)
-
-    with pytest.raises(ShardReplacedError, match="layer-001"):
-        open_set(shard_set, "never").layer(1)
-
-
-def test_a_layer_of_another_model_is_refused_without_verification(shard_set: Path, tmp_path: Path) -> None:
-    config = models.config("llama", intermediate_size=98)
-    source = models.write_checkpoint(tmp_path / "other", config, models.tensors(config))
-    other = shards.split_into(source, tmp_path / "others")
-    target = shard_set / "layer-001.safetensors"
-    size_bytes = target.stat().st_size
-    target.write_bytes((other / target.name).read_bytes()[:size_bytes])
-
-    with pytest.raises(ShardReplacedError, match="does not agree with the manifest"):
-        open_set(shard_set, "never").layer(1)
+    assert np.array_equal(again.tensor("qkv"), before)
 
 
-def test_a_ready_layer_notices_truncation(shard_set: Path) -> None:
-    opened = open_set(shard_set)
-    opened.layer(1)
-    os.truncate(shard_set / "layer-001.safetensors", 4096)
-
-    with pytest.raises(ShardTruncatedError):
-        opened.layer(1)
-    assert opened.layer(0).state is ShardState.READY
-
-
-def test_a_ready_layer_notices_replacement(shard_set: Path) -> None:
-    opened = open_set(shard_set)
-    opened.layer(1)
-    copy = shutil.copy2(shard_set / "layer-001.safetensors", shard_set / "copy")
-    os.rename(copy, shard_set / "layer-001.safetensors")
+def test_where_no_digest_tells_a_file_that_was_replaced_does_not_come_again(shard_set: Path) -> None:
+    shard = layer(Unreliable(shard_set))
+    shard.load(contents(Verify.NEVER))
+    shard.evict()
+    path = shard_set / "layer-000.safetensors"
+    path.write_bytes(path.read_bytes())
 
     with pytest.raises(ShardReplacedError):
-        opened.layer(1)
+        shard.renewed(contents(Verify.NEVER))
+    shard.renewed(contents(Verify.FIRST))
 
 
-def test_the_embedding_is_looked_at_each_time(shard_set: Path) -> None:
-    path = shard_set / "embedding.safetensors"
-    opened = open_set(shard_set)
-    path.write_bytes(path.read_bytes())
+def test_a_copy_is_verified_and_survives_what_happens_to_its_file(shard_set: Path) -> None:
+    shard = layer(Unreliable(shard_set, copies=True))
+    shard.load(contents())
+    before = shard.tensor("down").copy()
 
-    with pytest.raises(ShardReplacedError, match="embedding"):
-        _ = opened.embedding
+    os.truncate(shard_set / "layer-000.safetensors", 0)
 
-    opened = open_set(shard_set)
-    os.truncate(path, 4096)
-    with pytest.raises(ShardTruncatedError, match="embedding"):
-        _ = opened.embedding
-
-
-def test_the_tokenizer_is_looked_at_with_the_embedding(tmp_path: Path) -> None:
-    opened = open_set(shards.make_chat(tmp_path))
-    stored = opened.open_tokenizer()
-    assert stored is not None
-    stored.file.close()
-    path = Path(stored.path)
-    assert opened.embedding.state is ShardState.READY
-    path.write_bytes(path.read_bytes())
-
-    for use in (lambda: opened.embedding, opened.check_unchanged):
-        with pytest.raises(ShardReplacedError, match=r"tokenizer\.bin"):
-            use()
-
-
-def test_a_set_without_a_manifest_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError):
-        open_set(tmp_path)
-
-
-def test_the_tokenizer_is_verified_like_a_shard(shard_set: Path) -> None:
-    assert open_set(shard_set).open_tokenizer() is None
-    path = shards.add_tokenizer(shard_set, b"tables")
-
-    stored = open_set(shard_set).open_tokenizer()
-    assert stored is not None
-    with stored.file as file:
-        assert (os.pread(file.fileno(), 9, 0), stored.path) == (b"tables", str(path))
-    shards.flip_bit(path)
-    with pytest.raises(ShardDamagedError, match=r"tokenizer\.bin"):
-        open_set(shard_set).open_tokenizer()
-
-
-def test_a_stamped_start_imports_no_digest_and_no_splitter(shard_set: Path) -> None:
-    shards.settle(shard_set / "layer-000.safetensors")
-    open_set(shard_set).layer(0)
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from quickthaw.layers.config import LayersConfig\n"
-        "from quickthaw.layers.shard import ShardSet\n"
-        "ShardSet.open(Path(sys.argv[1]), LayersConfig.from_env()).layer(0)\n"
-        "print(*sorted(sys.modules))\n"
-    )
-    environ = {"QUICKTHAW_CACHE": str(shard_set.parent / "cache")}
-
-    result = subprocess.run(
-        [sys.executable, "-c", program, str(shard_set)],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    imported = set(result.stdout.split())
-    assert "quickthaw.layers.shard" in imported
-    assert not imported & {
-        "hashlib",
-        "tempfile",
-        "dataclasses",
-        "safetensors",
-        "gguf",
-        "tqdm",
-        "ssl",
-        "numpy.typing",
-    }
-    assert not imported & {
-        "quickthaw.layers.checkpoints.split",
-        "quickthaw.layers.checkpoints.hugging_face_source",
-        "quickthaw.layers.checkpoints.shard_file",
-    }
+    assert np.array_equal(shard.tensor("down"), before)
+    assert not shard.tensor("down").flags.writeable
+    assert "layer-000" not in Path("/proc/self/maps").read_text()
+    assert shard.resident_bytes() == shard.size_bytes
+    with pytest.raises(ShardError, match="wrong size"):
+        shard.check_unchanged()
