@@ -19,6 +19,7 @@ from quickthaw.layers.crew import Crew, Piece, pieces
 from quickthaw.layers.embedding import rows
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.mask import first_seen, mask
+from quickthaw.layers.matrix import matrix_of
 from quickthaw.layers.product import Product
 from quickthaw.layers.rope import Rotation, rotate
 from quickthaw.layers.shard import Shard
@@ -137,12 +138,12 @@ class Interpreter:
     def _head(self, hidden: Array) -> Array:
         embedding = self._shards.embedding
         normed = self._norm(hidden, embedding.tensor("norm"))
-        weight = embedding.tensor("head" if embedding.has("head") else "embedding")
+        weight = matrix_of(embedding, "head" if embedding.has("head") else "embedding")
         logits: Array = self._product(normed, weight)[0]
         return logits
 
     def _linear(self, x: Array, shard: Shard, name: str) -> Array:
-        out = self._product(x, shard.tensor(name))
+        out = self._product(x, matrix_of(shard, name))
         if shard.has(f"{name}_bias"):
             out += shard.tensor(f"{name}_bias")
         return out

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """manifest.json: what a shard set holds, checked before a byte of it is trusted.
 
-    {"format": "quickthaw-shards", "version": 1, "dtype": "bf16" | "f32",
+    {"format": "quickthaw-shards", "version": 1 | 2, "dtype": …,
      "model": {"name": …, "source": …, "config": {…ModelConfig…}},
      "tokenizer": {"file", "size_bytes", "sha256", "n_tokens", "adds_bos", "adds_eos"} | null,
      "chat_template": {"source", "program", …} | null,
@@ -11,6 +11,7 @@
 
 The CRC, in hexadecimal, is of every byte before its comma: a manifest is what `quickthaw shard` wrote, to the
 byte. It guards against damage, as a SHA-256 would, without hashlib, whose import costs a start 3 ms.
+Version 2 is that of sets in int8 and int4, which earlier readers would not know what to make of.
 `model.source` is a fingerprint of the checkpoint (`checkpoints/fingerprint.py`). `shards[0]` is the embedding
 shard and `shards[1 + k]` is layer k.
 """
@@ -29,8 +30,9 @@ from quickthaw.layers.architecture import (
     required_layer_tensors,
 )
 from quickthaw.layers.errors import ManifestError, ManifestVersionError, ShardError
+from quickthaw.layers.matrix_dtype import DTYPES, embedding_dtype, is_quantised
 from quickthaw.layers.record import Record
-from quickthaw.layers.shard_entry import MATRIX_DTYPES, RESPLIT, ShardEntry
+from quickthaw.layers.shard_entry import RESPLIT, ShardEntry
 from quickthaw.layers.storage.storage import Storage, is_remote, open_storage
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 FILE_NAME = "manifest.json"
 TOKENIZER_FILE_NAME = "tokenizer.bin"
 FORMAT = "quickthaw-shards"
-VERSION = 1
+VERSION = 2
 _FIELDS = frozenset(
     ("format", "version", "dtype", "model", "tokenizer", "chat_template", "generation", "shards", "crc32")
 )
@@ -63,7 +65,7 @@ class Manifest(NamedTuple):
         """The object that manifest.json holds, without its CRC."""
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": _version(self.dtype),
             "dtype": self.dtype,
             "model": {"name": self.name, "source": self.source, "config": self.model.to_json()},
             "tokenizer": self.tokenizer,
@@ -71,6 +73,10 @@ class Manifest(NamedTuple):
             "generation": {"eos_token_ids": list(self.eos_token_ids)},
             "shards": [shard.to_json() for shard in self.shards],
         }
+
+
+def _version(dtype: str) -> int:
+    return VERSION if is_quantised(dtype) else 1
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -142,8 +148,8 @@ def _check_format(record: Record, path: str) -> None:
     if (found := record.text("format")) != FORMAT:
         raise ManifestError("not a shard set's manifest", where=path, expected=FORMAT, found=found)
     version = record.integer("version")
-    if version < VERSION:
-        raise record.unusable("version", f"{VERSION}")
+    if version < 1:
+        raise record.unusable("version", f"1 to {VERSION}")
     if version > VERSION:
         raise ManifestVersionError(
             "shard set has a newer format",
@@ -155,8 +161,10 @@ def _check_format(record: Record, path: str) -> None:
 
 
 def _manifest(record: Record, path: str) -> Manifest:
-    if record.text("dtype") not in MATRIX_DTYPES:
-        raise record.unusable("dtype", "bf16 or f32")
+    if record.text("dtype") not in DTYPES:
+        raise record.unusable("dtype", ", ".join(DTYPES))
+    if record.integer("version") != _version(record.text("dtype")):
+        raise record.unusable("version", f"{_version(record.text('dtype'))} for {record.text('dtype')}")
     described = record.child("model").exactly({"name", "source", "config"})
     generation = record.child("generation").exactly({"eos_token_ids"})
     try:
@@ -222,6 +230,6 @@ def _check_shards(manifest: Manifest, path: str) -> None:
                 advice=RESPLIT,
             )
         if index == 0:
-            shard.check(embedding, frozenset(embedding), manifest.dtype, path)
+            shard.check(embedding, frozenset(embedding), embedding_dtype(manifest.dtype), path)
         else:
             shard.check(layer, required, manifest.dtype, path)

@@ -8,7 +8,9 @@ one u32 gives the odd column by masking the low half off and the even column by 
     u32:  | odd column | even column |      & 0xffff0000 → odd      << 16 → even
             bits 31..16    bits 15..0
 
-which are two vectorised passes, and the activations are split into even and odd columns to match. Measured:
+which are two vectorised passes. int4 is halved in the same way, into the low and the high half of each byte,
+and made f32 in the scratch, as int8 is. The activations are split into even and odd columns to match.
+Measured for bf16:
 21 ms for 106 million weights; 26 by a cast to u32 and a shift, 37 by a strided copy into the upper halves.
 """
 
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from quickthaw.layers.crew import Crew, Piece, Work, even_pieces, pieces
+from quickthaw.layers.matrix import Int4, Int8
 
 if TYPE_CHECKING:
     from quickthaw.layers.arrays import Array, Bits, Weight
@@ -30,6 +33,7 @@ _MAX_VECTOR_TOKENS = 5
 
 _ODD = np.uint32(0xFFFF0000)
 _SHIFT = np.uint32(16)
+_LOW, _HIGH = np.uint8(0xF), np.uint8(4)
 
 
 class Product:
@@ -39,24 +43,32 @@ class Product:
         self._crew = crew
         self._scratch = [np.empty(0, np.uint32) for _ in range(crew.n_lanes)]
 
-    def __call__(self, x: Array, weight: Weight) -> Array:
+    def __call__(self, x: Array, matrix: Weight | Int8 | Int4) -> Array:
         """Every token times the matrix; n_in is even.
 
         Tokens are columns inside, because BLAS does `weight @ x.T` 1.2 times as fast as `x @ weight.T` for a
         prompt. The result is a transposed view, so the next product finds its columns as it wants them.
 
-        Shapes: x (n_tokens, n_in) f32; weight (n_out, n_in) f32, or u16 with the bits of bf16; result
-            (n_tokens, n_out) f32.
+        Shapes: x (n_tokens, n_in) f32; matrix (n_out, n_in) f32, u16 with the bits of bf16, or quantised;
+            result (n_tokens, n_out) f32.
         """
+        weight = matrix.weight if isinstance(matrix, Int8 | Int4) else matrix
         order: Literal["F", "C"] = "F" if len(x) <= _MAX_VECTOR_TOKENS else "C"
         columns = np.asarray(x.T, order=order)  # (n_in, n_tokens)
         out = np.empty((len(weight), len(x)), np.float32, order)
-        if weight.dtype == np.uint16:
-            even, odd = np.array(columns[0::2], order=order), np.array(columns[1::2], order=order)
-            work = self._widened(weight.view(np.uint32), even, odd, out)
-        else:
+        row_bytes = 4 * x.shape[1]
+        if isinstance(matrix, Int8):
+            work = self._scaled(matrix, columns, out)
+        elif weight.dtype == np.float32:
             work = self._direct(weight, columns, out)
-        tile_rows = max(1, _TILE_BYTES // (weight.shape[1] * weight.itemsize))
+        else:
+            even, odd = np.array(columns[0::2], order=order), np.array(columns[1::2], order=order)
+            row_bytes //= 2
+            if isinstance(matrix, Int4):
+                work = self._grouped(matrix, even, odd, columns, out)
+            else:
+                work = self._widened(weight.view(np.uint32), even, odd, out)
+        tile_rows = max(1, _TILE_BYTES // row_bytes)
         if len(x) <= _MAX_VECTOR_TOKENS:
             # A lane that wakes late takes fewer tiles: a whole product is not much longer than a wake-up.
             job = pieces(len(weight), tile_rows)
@@ -82,6 +94,37 @@ class Product:
             part = np.empty_like(out[rows])
             _multiply(wide.view(np.float32), odd, part)
             out[rows] += part
+
+        return work
+
+    def _scaled(self, matrix: Int8, columns: Array, out: Array) -> Work:
+        def work(lane: int, piece: Piece) -> None:
+            rows = slice(*piece)
+            wide = self._tile(lane, matrix.weight[rows].shape).view(np.float32)
+            np.copyto(wide, matrix.weight[rows])
+            _multiply(wide, columns, out[rows])
+            out[rows] *= matrix.scale[rows, None]
+
+        return work
+
+    def _grouped(self, matrix: Int4, even: Array, odd: Array, columns: Array, out: Array) -> Work:
+        n_groups = matrix.scale.shape[1]
+        # What the minimum of a group is multiplied with: it takes no pass over the weights.
+        sums = np.asarray(columns.reshape(n_groups, -1, columns.shape[1]).sum(axis=1), order="F")
+
+        def work(lane: int, piece: Piece) -> None:
+            rows = slice(*piece)
+            scale = matrix.scale[rows, :, None].astype(np.float32)
+            pairs = matrix.weight[rows]
+            wide = self._tile(lane, pairs.shape).view(np.float32)
+            groups = wide.reshape(*scale.shape[:2], -1)
+            _multiply(matrix.minimum[rows].astype(np.float32), sums, out[rows])
+            part = np.empty_like(out[rows])
+            for steps, half in ((pairs & _LOW, even), (pairs >> _HIGH, odd)):
+                np.copyto(wide, steps)
+                groups *= scale
+                _multiply(wide, half, part)
+                out[rows] += part
 
         return work
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 _PAUSES_S = (0.02, 0.2)  # before a second, and a third, attempt at what a storage failed at
 _PATIENCE_S = 5.0  # a storage that took longer than this to fail has tried again itself
-_NUMPY_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2")}
+_NUMPY_TYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(code)
+    for name, code in (("F32", "<f4"), ("BF16", "<u2"), ("F16", "<f2"), ("I8", "i1"), ("U8", "u1"))
+}
 
 
 class ShardState(Enum):
@@ -96,7 +99,7 @@ class Shard:
         self._become(ShardState.READY)
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
-        """A read-only view of its bytes: F32 as float32, BF16 as the uint16 that holds its bits.
+        """A read-only view of its bytes: each dtype as numpy has it, BF16 as the uint16 of its bits.
 
         Raises: ShardError when the shard has no such tensor or is not READY.
         """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a manifest says of one shard's file: its size and digest, and where each of its tensors lies.
 
-An offset counts bytes from the start of the file. Matrices have the set's dtype, vectors are F32 always, and
-every tensor starts on 64 bytes.
+An offset counts bytes from the start of the file. Matrices are stored in the set's dtype as `matrix_dtype.py`
+draws it, vectors are F32 always, and every tensor starts on 64 bytes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from quickthaw.layers.architecture import FusedShape
 from quickthaw.layers.errors import ManifestError
+from quickthaw.layers.matrix_dtype import size_bytes, stored_tensors
 from quickthaw.layers.record import Record
 
 ALIGNMENT_BYTES = 64  # a cache line, and the widest vector register
-ITEM_BYTES = {"BF16": 2, "F32": 4}
-MATRIX_DTYPES = {"bf16": "BF16", "f32": "F32"}
 _FIELDS = frozenset(("file", "size_bytes", "sha256", "tensors"))
 _TENSOR_FIELDS = frozenset(("dtype", "shape", "offset"))
 RESPLIT = "the shard set is damaged: make it again with `quickthaw shard`"
@@ -57,22 +56,21 @@ class ShardEntry(NamedTuple):
 
         Raises: ManifestError.
         """
-        names = self.tensors.keys()
-        if not required <= names <= table.keys():
-            odd = sorted((required - names) or (names - table.keys()))
-            problem = "lacks" if required - names else "has unknown"
+        stored = {name: stored_tensors(name, fused.shape, dtype) for name, fused in table.items()}
+        expected = {part: described for parts in stored.values() for part, described in parts.items()}
+        names, needed = self.tensors.keys(), {part for name in required for part in stored[name]}
+        if not needed <= names <= expected.keys():
+            odd = sorted((needed - names) or (names - expected.keys()))
+            problem = "lacks" if needed - names else "has unknown"
             raise ManifestError(
                 f"shard {problem} tensors", where=f"{path}, {self.file}", found=", ".join(odd), advice=RESPLIT
             )
         end_bytes = 0
         for name, entry in sorted(self.tensors.items(), key=lambda item: item[1].offset_bytes):
-            shape = table[name].shape
-            expected = (MATRIX_DTYPES[dtype] if len(shape) == 2 else "F32", shape)
-            if entry[:2] != expected:
-                raise _tensor_error("has the wrong dtype or shape", path, self, name, expected, entry[:2])
-            n_bytes = ITEM_BYTES[entry.dtype]
-            for n_items in shape:
-                n_bytes *= n_items
+            if entry[:2] != expected[name]:
+                raise _tensor_error(
+                    "has the wrong dtype or shape", path, self, name, expected[name], entry[:2]
+                )
             offset = entry.offset_bytes
             if offset % ALIGNMENT_BYTES:
                 raise _tensor_error(
@@ -82,7 +80,7 @@ class ShardEntry(NamedTuple):
                 raise _tensor_error(
                     "overlaps another", path, self, name, f"an offset from {end_bytes}", offset
                 )
-            end_bytes = offset + n_bytes
+            end_bytes = offset + size_bytes(expected[name])
             if end_bytes > self.size_bytes:
                 raise _tensor_error(
                     "lies outside its file", path, self, name, f"an end up to {self.size_bytes}", end_bytes

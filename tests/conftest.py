@@ -59,6 +59,18 @@ def smollm2_bf16_shards() -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2_int8_shards() -> Path:
+    """The real model in int8."""
+    return _smollm2("int8")
+
+
+@pytest.fixture(scope="session")
+def smollm2_int4_shards() -> Path:
+    """The real model in int4, as which its layers were published."""
+    return _smollm2("int4")
+
+
+@pytest.fixture(scope="session")
 def emulator_path() -> Path:
     """AWS's Runtime Interface Emulator."""
     path = find_emulator()

@@ -43,7 +43,12 @@ class _ShowVersion(argparse.Action):
 def _add_shard(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a Hugging Face directory, a GGUF file, or `smollm2`")
     parser.add_argument("out", type=Path, help="the directory to make")
-    parser.add_argument("--dtype", choices=("bf16", "f32"), default="bf16", help="of the matrices (bf16)")
+    parser.add_argument(
+        "--dtype",
+        choices=("bf16", "f32", "int8", "int4", "int4-128"),
+        default="bf16",
+        help="of the matrices (bf16); int4 has groups of 32 columns, int4-128 of 128",
+    )
     parser.add_argument("--force", action="store_true", help="replace a shard set that is there")
 
 

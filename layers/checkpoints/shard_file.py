@@ -25,20 +25,25 @@ import numpy.typing as npt
 
 from quickthaw.layers.checkpoints import bfloat16
 from quickthaw.layers.manifest import FORMAT
-from quickthaw.layers.shard_entry import ALIGNMENT_BYTES, ITEM_BYTES, ShardEntry, TensorEntry
+from quickthaw.layers.matrix_dtype import ITEM_BYTES
+from quickthaw.layers.shard_entry import ALIGNMENT_BYTES, ShardEntry, TensorEntry
 
 PAGE_BYTES = 4096
+_STORED_AS = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
 
 Tile = npt.NDArray[np.float32]
 
 
 class NewTensor(NamedTuple):
-    """A tensor to be written: its values come as f32 tiles, in order, and are stored in `dtype`."""
+    """A tensor to be written: its values come in tiles, in order.
+
+    Those of F32 and BF16 come as f32, the others as what they are stored as.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    tiles: Iterable[Tile]
+    tiles: Iterable[npt.NDArray[Any]]
 
     @property
     def size_bytes(self) -> int:
@@ -110,9 +115,9 @@ def _header(file_name: str, tensors: Sequence[NewTensor], offsets: list[int], pa
     return len(text).to_bytes(8, "little") + text
 
 
-def _encoded(tensor: NewTensor, tile: Tile) -> npt.NDArray[Any]:
-    if tensor.dtype == "F32":
-        return np.ascontiguousarray(tile, "<f4")
+def _encoded(tensor: NewTensor, tile: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if tensor.dtype != "BF16":
+        return np.ascontiguousarray(tile, _STORED_AS[tensor.dtype])
     try:
         return bfloat16.from_float32(tile).astype("<u2", copy=False)
     except OverflowError as exc:

@@ -16,14 +16,22 @@ from quickthaw.layers.checkpoints.fingerprint import fingerprint
 from quickthaw.layers.checkpoints.gguf_source import open_gguf
 from quickthaw.layers.checkpoints.hugging_face_source import open_checkpoint
 from quickthaw.layers.checkpoints.output import Wanted, existing
+from quickthaw.layers.checkpoints.quantizer import Loss, quantised
 from quickthaw.layers.checkpoints.shard_file import NewTensor
 from quickthaw.layers.checkpoints.source import ShardParts, Source
 from quickthaw.layers.checkpoints.staging import Staging
 from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import CheckpointError, SplitError
 from quickthaw.layers.manifest import Manifest
+from quickthaw.layers.matrix_dtype import (
+    DTYPES,
+    GROUP_COLUMNS,
+    embedding_dtype,
+    is_quantised,
+    size_bytes,
+    stored_tensors,
+)
 from quickthaw.layers.progress import Progress, Quiet
-from quickthaw.layers.shard_entry import ITEM_BYTES, MATRIX_DTYPES
 from quickthaw.layers.text import chat, tokenizer_source
 
 
@@ -51,8 +59,8 @@ def split(
 
     Raises: CheckpointError, UnsupportedModelError, UnsupportedTokenizerError, SplitError.
     """
-    if dtype not in MATRIX_DTYPES:
-        raise SplitError("unknown dtype", expected=" or ".join(MATRIX_DTYPES), found=repr(dtype))
+    if dtype not in DTYPES:
+        raise SplitError("unknown dtype", expected=", ".join(DTYPES), found=repr(dtype))
     progress = Quiet() if progress is None else progress
     wanted = _wanted(source, dtype)
     staging = Staging(out)
@@ -60,17 +68,21 @@ def split(
         _tidy(staging)
         return SplitReport(out, found, was_whole=True)
     checkpoint = open_source(source)
+    _check_groups(checkpoint.model, dtype)
+    loss = Loss()
     with staging:
         # Once more, under the lock: another split may have finished in between.
         if (found := existing(out, wanted, force)) is not None:
             return SplitReport(out, found, was_whole=True)
         try:
             progress.start(_size_bytes(checkpoint.model, dtype))
-            written = _write(checkpoint, wanted, staging.directory, progress)
+            written = _write(checkpoint, wanted, staging.directory, progress, loss)
         finally:
             progress.finish()
         staging.commit()
-    return SplitReport(out, written, was_whole=False, notes=checkpoint.notes)
+    cost = f"{dtype} changed the weights by {loss.relative:.2%} (root mean square)"
+    notes = (*checkpoint.notes, cost) if is_quantised(dtype) else checkpoint.notes
+    return SplitReport(out, written, was_whole=False, notes=notes)
 
 
 def _tidy(staging: Staging) -> None:
@@ -107,27 +119,45 @@ def _wanted(source: str, dtype: str) -> Wanted:
 
 def _size_bytes(model: ModelConfig, dtype: str) -> int:
     """About how much will be written; biases that the model may lack count for nothing beside matrices."""
-    item_bytes = ITEM_BYTES[MATRIX_DTYPES[dtype]]
-    matrices = [fused.shape for fused in embedding_tensors(model).values() if fused.n_columns]
-    matrices += [fused.shape for fused in layer_tensors(model).values() if fused.n_columns] * model.n_layers
-    return sum(rows * columns for rows, columns in matrices) * item_bytes
+    shards = [(embedding_tensors(model), embedding_dtype(dtype))]
+    shards += [(layer_tensors(model), dtype)] * model.n_layers
+    return sum(
+        size_bytes(described)
+        for table, shard_dtype in shards
+        for name, fused in table.items()
+        if fused.n_columns
+        for described in stored_tensors(name, fused.shape, shard_dtype).values()
+    )
 
 
-def _write(checkpoint: Source, wanted: Wanted, directory: Path, progress: Progress) -> Manifest:
+def _check_groups(model: ModelConfig, dtype: str) -> None:
+    """Raises: SplitError where a row is no whole number of groups."""
+    group = GROUP_COLUMNS.get(dtype, 1)
+    for name, fused in layer_tensors(model).items():
+        if fused.n_columns is not None and fused.n_columns % group:
+            raise SplitError(
+                f"the rows of {name} cannot be cut into groups",
+                expected=f"a multiple of {group} columns",
+                found=fused.n_columns,
+                advice="split with another --dtype: int4 has groups of 32, int8 has none",
+            )
+
+
+def _write(checkpoint: Source, wanted: Wanted, directory: Path, progress: Progress, loss: Loss) -> Manifest:
     # First, because a tokenizer that is refused should be refused before gigabytes are written.
     tokenizer = _write_tokenizer(checkpoint, directory)
     try:
         shards = tuple(
             shard_file.write(
                 directory / manifest.shard_file_name(index),
-                _new_tensors(parts, wanted.dtype),
+                _new_tensors(parts, wanted.dtype if index else embedding_dtype(wanted.dtype), loss),
                 progress.advance,
             )
             for index, parts in enumerate(checkpoint.shards)
         )
     except OverflowError as exc:
         raise SplitError(
-            "a weight is too large for bf16", found=str(exc), advice="split with --dtype f32"
+            f"a weight is too large for {wanted.dtype}", found=str(exc), advice="split with --dtype f32"
         ) from exc
     written = Manifest(
         name=wanted.name,
@@ -143,12 +173,15 @@ def _write(checkpoint: Source, wanted: Wanted, directory: Path, progress: Progre
     return written
 
 
-def _new_tensors(parts: ShardParts, dtype: str) -> list[NewTensor]:
-    tensors = []
+def _new_tensors(parts: ShardParts, dtype: str, loss: Loss) -> list[NewTensor]:
+    tensors: list[NewTensor] = []
     for name, stored in parts.items():
         shape = (sum(part.shape[0] for part in stored), *stored[0].shape[1:])
         tiles = (tile for part in stored for tile in part.tiles())
-        tensors.append(NewTensor(name, MATRIX_DTYPES[dtype] if len(shape) == 2 else "F32", shape, tiles))
+        if len(shape) == 2 and is_quantised(dtype):
+            tensors += quantised(name, shape, dtype, tiles, loss)
+        else:
+            tensors.append(NewTensor(name, *stored_tensors(name, shape, dtype)[name], tiles))
     return tensors
 
 

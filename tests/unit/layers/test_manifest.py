@@ -32,9 +32,9 @@ def test_a_manifest_survives_being_written_and_read(shard_set: Path) -> None:
 
 
 def test_a_newer_format_asks_for_an_upgrade(shard_set: Path) -> None:
-    shards.edit_manifest(shard_set, lambda record: record.update(version=2))
+    shards.edit_manifest(shard_set, lambda record: record.update(version=3))
 
-    with pytest.raises(ManifestVersionError, match="found version 2; upgrade quickthaw"):
+    with pytest.raises(ManifestVersionError, match="found version 3; upgrade quickthaw"):
         manifest.read(shard_set)
 
 
@@ -102,6 +102,7 @@ def _layer_tensor(record: dict[str, Any], name: str) -> dict[str, Any]:
 DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no version": (lambda m: m.pop("version"), "version"),
     "version is text": (lambda m: m.update(version="1"), "version"),
+    "a dtype of a later version": (lambda m: m.update(dtype="int8"), "version"),
     "unknown dtype": (lambda m: m.update(dtype="f64"), "dtype"),
     "no shards": (lambda m: m.pop("shards"), "unusable shards"),
     "a shard too few": (lambda m: m["shards"].pop(), "expected 4, found 3"),

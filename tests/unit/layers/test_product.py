@@ -5,6 +5,7 @@ import pytest
 from quickthaw.layers import product
 from quickthaw.layers.crew import Crew
 from quickthaw.layers.product import Product
+from tests.quantised import quantised
 
 
 @pytest.fixture
@@ -32,6 +33,17 @@ def test_equals_the_plain_product(n_lanes: int, n_tokens: int, n_out: int, n_in:
     np.testing.assert_allclose(
         result, x.astype(np.float64) @ weight.T.astype(np.float64), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("dtype", ["int8", "int4", "int4-128"])
+@pytest.mark.parametrize("n_tokens", [1, 6])
+def test_quantised_matrices_are_multiplied_as_what_they_stand_for(dtype: str, n_tokens: int) -> None:
+    random = np.random.default_rng(n_tokens)
+    x = random.standard_normal((n_tokens, 256), dtype=np.float32)
+    matrix, values = quantised(random.standard_normal((37, 256), dtype=np.float32), dtype)
+    result = Product(Crew(1))(x, matrix)
+    np.testing.assert_allclose(result, x @ values.T, rtol=1e-4, atol=1e-4)
 
 
 def test_one_product_feeds_the_next_whatever_its_layout() -> None:

@@ -67,7 +67,7 @@ class Recorder:
         self.is_finished = True
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "int8", "int4"])
 @pytest.mark.parametrize("name", models.CONFIGS)
 def test_every_option_is_split_into_files_that_safetensors_opens(
     name: str, dtype: str, tmp_path: Path
@@ -297,8 +297,8 @@ def test_a_file_is_never_replaced(source: str, out: Path) -> None:
 
 
 def test_an_unknown_dtype_is_refused(source: str, out: Path) -> None:
-    with pytest.raises(SplitError, match="expected bf16 or f32, found 'int8'"):
-        split(source, out, dtype="int8")
+    with pytest.raises(SplitError, match=r"expected f32, bf16, .*, found 'int3'"):
+        split(source, out, dtype="int3")
 
 
 def test_no_source_says_what_one_is(out: Path) -> None:
