@@ -177,6 +177,10 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     layers.PromptError: _refused(code="invalid_value"),
     layers.PromptTooLongError: _refused(code="context_length_exceeded"),
     layers.LogitsError: _broken(_DATA),
+    layers.BatchError: _unavailable(_UNAVAILABLE),
+    layers.BatchFullError: Outcome(429, "rate_limit_error", "rate_limit_exceeded", _TRY_AGAIN),
+    layers.BatchClosedError: _unavailable(_UNAVAILABLE),
+    layers.AbandonedError: _refused(499),  # as nginx has it: seen in the log alone
     layers.ChatTemplateError: _broken(_DATA),
     layers.ChatRefusedError: _refused(code="invalid_value"),
     layers.BrokenTemplateError: _broken(_DATA),

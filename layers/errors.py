@@ -19,6 +19,10 @@ LayersError
 ├── PromptError                  a prompt is not Unicode text
 │   └── PromptTooLongError       a prompt has more tokens than are allowed
 ├── LogitsError                  an engine computed something that is no number
+├── BatchError                   a batch does not compute for a request
+│   ├── BatchFullError           every place in it is taken, and too many wait already
+│   ├── BatchClosedError         it computes no more
+│   └── AbandonedError           nobody waits for the answer any more
 ├── ChatTemplateError            the model's chat template could not be rendered
 │   ├── ChatRefusedError         the template refuses these messages (its own message says why)
 │   └── BrokenTemplateError      the template is malformed, or reached for what the sandbox forbids
@@ -141,6 +145,22 @@ class PromptTooLongError(PromptError):
 
 class LogitsError(LayersError):
     """An engine computed logits that are no numbers: damaged weights, or an overflow."""
+
+
+class BatchError(LayersError):
+    """A batch does not compute for a request."""
+
+
+class BatchFullError(BatchError):
+    """Every place in the batch is taken, and too many wait already; later it may be better."""
+
+
+class BatchClosedError(BatchError):
+    """The batch computes no more: its process is about to end."""
+
+
+class AbandonedError(BatchError):
+    """Nobody waits for the answer any more."""
 
 
 class ChatTemplateError(LayersError):

@@ -17,7 +17,7 @@ import numpy as np
 from quickthaw.layers.architecture import ModelConfig
 from quickthaw.layers.crew import Crew, Piece, pieces
 from quickthaw.layers.embedding import rows
-from quickthaw.layers.kv import KeyValueCache
+from quickthaw.layers.kv import KeyValueCache, Turn
 from quickthaw.layers.mask import first_seen, mask
 from quickthaw.layers.matrix import matrix_of
 from quickthaw.layers.product import Product
@@ -35,7 +35,7 @@ _PIECE_SCORES = 1 << 15
 
 
 class Interpreter:
-    """Computes one sequence at a time from a shard set; holds no weights of its own.
+    """Computes one sequence, or one step of several, from a shard set; holds no weights of its own.
 
     `before_layer` is called before each layer, once for each chunk of a prompt; what it raises ends the pass.
     """
@@ -57,41 +57,64 @@ class Interpreter:
         Shapes: the logits of the token after the last, (vocab,) f32.
         Raises: ShardError, and what `before_layer` does; the cache is then as it was.
         """
-        before, end = cache.n_tokens, cache.n_tokens + len(token_ids)
-        cache.reserve(end)
+        before = cache.n_tokens
+        cache.reserve(before + len(token_ids))
         try:
             for start in range(0, len(token_ids), _MAX_CHUNK_TOKENS):
-                hidden = self._decode(token_ids[start : start + _MAX_CHUNK_TOKENS], cache, end)
+                hidden = self._decode([(token_ids[start : start + _MAX_CHUNK_TOKENS], cache)])
         except BaseException:
             cache.rewind(before)
             raise
         with self._shards.spans.timed("head"):
-            return self._head(hidden)
+            logits: Array = self._head(hidden)[0]
+        return logits
+
+    def step(self, turns: Sequence[Turn]) -> Array:
+        """Run the next tokens of several sequences, each weight being read once for all of them.
+
+        Shapes: the logits after each sequence's last token, (n_turns, vocab) f32.
+        Raises: ShardError, and what `before_layer` does; the caches are then as they were.
+        """
+        for token_ids, cache in turns:
+            cache.reserve(cache.n_tokens + len(token_ids))
+        hidden = self._decode(turns)
+        with self._shards.spans.timed("head"):
+            return np.ascontiguousarray(self._head(hidden))
 
     def release(self) -> None:
         """End the threads that compute, until they are needed again."""
         self._crew.release()
 
-    def _decode(self, token_ids: Sequence[int], cache: KeyValueCache, n_positions: int) -> Array:
-        start, end = cache.n_tokens, cache.n_tokens + len(token_ids)
+    def _decode(self, turns: Sequence[Turn]) -> Array:
+        """The hidden state of each turn's last token."""
+        token_ids = [token_id for ids, _ in turns for token_id in ids]
         # Tokens side by side in memory, as Product gives them back: what is added to hidden lies as it does.
         hidden = np.asfortranarray(rows(self._shards.embedding, token_ids))  # (m, h)
-        rotation = self._rotation.at(start, end, n_positions)
+        rotation = self._rotations(turns)
         # A gate far below zero overflows exp on its way to the right answer, 0.
         with np.errstate(over="ignore"):
             for index in range(self._model.n_layers):
                 self.before_layer()
                 shard = self._shards.layer(index)
                 with self._shards.spans.timed(f"{shard.name} compute"):
-                    hidden += self._attention(index, shard, hidden, rotation, cache)
+                    hidden += self._attention(index, shard, hidden, rotation, turns)
                     if index == self._model.n_layers - 1:
-                        hidden = hidden[-1:]  # beyond this point nothing is asked of the tokens before
+                        hidden = _last_rows(hidden, turns)  # from here on nothing is asked of the others
                     hidden += self._feed_forward(shard, hidden)
-        cache.take(token_ids)
+        for ids, cache in turns:
+            cache.take(ids)
         return hidden
 
+    def _rotations(self, turns: Sequence[Turn]) -> tuple[Array, Array]:
+        parts = [
+            self._rotation.at(cache.n_tokens, cache.n_tokens + len(ids), cache.n_positions)
+            for ids, cache in turns
+        ]
+        cosines, sines = zip(*parts, strict=True)
+        return np.concatenate(cosines), np.concatenate(sines)
+
     def _attention(
-        self, index: int, shard: Shard, hidden: Array, rotation: tuple[Array, Array], cache: KeyValueCache
+        self, index: int, shard: Shard, hidden: Array, rotation: tuple[Array, Array], turns: Sequence[Turn]
     ) -> Array:
         model = self._model
         normed = self._norm(hidden, shard.tensor("attn_norm"))  # (m, h)
@@ -101,26 +124,37 @@ class Interpreter:
         if shard.has("q_norm"):
             queries = self._norm(queries, shard.tensor("q_norm"))
             keys = self._norm(keys, shard.tensor("k_norm"))
-        cache.store(index, rotate(keys, *rotation), values)
-        mixed = self._mix(index, rotate(queries, *rotation), cache)  # (m, q * d)
-        return self._linear(mixed, shard, "attn_out")
+        queries, keys = rotate(queries, *rotation), rotate(keys, *rotation)
+        queries *= np.float32(model.head_dim**-0.5)
+        mixed = np.empty(
+            (len(hidden), model.n_kv_heads, model.n_heads // model.n_kv_heads, model.head_dim), np.float32
+        )
+        begin = 0
+        for token_ids, cache in turns:  # a sequence sees no other
+            own = slice(begin, begin + len(token_ids))
+            cache.store(index, keys[own], values[own])
+            self._mix(index, queries[own], cache, mixed[own])
+            begin += len(token_ids)
+        return self._linear(mixed.reshape(len(hidden), -1), shard, "attn_out")
 
-    def _mix(self, index: int, queries: Array, cache: KeyValueCache) -> Array:
-        """Each query's average of the values it may see, weighted by softmax(query · key / √d)."""
+    def _mix(self, index: int, queries: Array, cache: KeyValueCache, mixed: Array) -> None:
+        """Each query's average of the values it may see, weighted by softmax(query · key / √d).
+
+        Shapes: queries (m, q, d), divided by √d already; mixed (m, k, q / k, d), which is written.
+        """
         model, m = self._model, len(queries)
         start, end = cache.n_tokens, cache.n_tokens + m
         window = model.windows[index]
         first = first_seen(start, window)
         keys, values = cache.keys[index][:, first:end], cache.values[index][:, first:end]  # (k, t, d)
-        seen = mask(start, end, first, window)  # (m, t)
-        queries *= np.float32(model.head_dim**-0.5)
+        seen = mask(start, end, first, window) if m > 1 else None  # (m, t); a single query sees them all
         grouped = queries.reshape(m, model.n_kv_heads, -1, model.head_dim).transpose(1, 2, 0, 3)
-        mixed = np.empty((m, model.n_kv_heads, model.n_heads // model.n_kv_heads, model.head_dim), np.float32)
 
         def attend(_lane: int, piece: Piece) -> None:
             heads = slice(*piece)
             scores = grouped[heads] @ keys[heads, None].swapaxes(2, 3)  # (k, q / k, m, t)
-            scores += seen
+            if seen is not None:
+                scores += seen
             scores -= scores.max(axis=-1, keepdims=True)
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=-1, keepdims=True)
@@ -128,7 +162,6 @@ class Interpreter:
 
         n_scores = model.n_heads // model.n_kv_heads * m * (end - first)  # of one key-value head
         self._crew.run(attend, pieces(model.n_kv_heads, -(-_PIECE_SCORES // n_scores)))
-        return mixed.reshape(m, -1)
 
     def _feed_forward(self, shard: Shard, hidden: Array) -> Array:
         normed = self._norm(hidden, shard.tensor("ffn_norm"))
@@ -139,8 +172,7 @@ class Interpreter:
         embedding = self._shards.embedding
         normed = self._norm(hidden, embedding.tensor("norm"))
         weight = matrix_of(embedding, "head" if embedding.has("head") else "embedding")
-        logits: Array = self._product(normed, weight)[0]
-        return logits
+        return self._product(normed, weight)
 
     def _linear(self, x: Array, shard: Shard, name: str) -> Array:
         out = self._product(x, matrix_of(shard, name))
@@ -157,6 +189,13 @@ class Interpreter:
 
 def _do_nothing() -> None:
     pass
+
+
+def _last_rows(hidden: Array, turns: Sequence[Turn]) -> Array:
+    """The row of each turn's last token."""
+    ends = np.cumsum([len(token_ids) for token_ids, _ in turns])
+    last: Array = hidden[ends - 1]
+    return last
 
 
 def _gated(gate: Array, up: Array) -> Array:

@@ -31,6 +31,7 @@ class KeyValueCache:
 
     def __init__(self, model: ModelConfig) -> None:
         self.token_ids: list[int] = []
+        self.n_positions = 0  # it was reserved for: with dynamic scaling, what a key's angle depends on
         self._model = model
         self.keys: list[Array] = [self._room(0) for _ in range(model.n_layers)]
         self.values: list[Array] = [self._room(0) for _ in range(model.n_layers)]
@@ -53,6 +54,7 @@ class KeyValueCache:
 
     def reserve(self, n_tokens: int) -> None:
         """Make room for n_tokens in all; what is filled stays."""
+        self.n_positions = max(n_tokens, self.n_positions)
         if n_tokens > self.capacity:
             self._move(max(n_tokens, 2 * self.capacity))
 
@@ -72,6 +74,7 @@ class KeyValueCache:
     def rewind(self, n_tokens: int) -> None:
         """Go on from the first n_tokens, as if no others had come."""
         del self.token_ids[n_tokens:]
+        self.n_positions = self.n_tokens
 
     def shrink(self, n_tokens: int) -> None:
         """Hold no more than n_tokens, and give back the room of what is too much."""
@@ -100,6 +103,9 @@ class KeyValueCache:
 
     def _room(self, n_tokens: int) -> Array:
         return np.empty((self._model.n_kv_heads, n_tokens, self._model.head_dim), np.float32)
+
+
+Turn = tuple[Sequence[int], KeyValueCache]  # the tokens that come next in a sequence, and what came before
 
 
 def n_shared(model: ModelConfig, known: Sequence[int], token_ids: Sequence[int]) -> int:

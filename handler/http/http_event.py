@@ -156,6 +156,7 @@ _PHRASES = {
     405: "Method Not Allowed",
     413: "Content Too Large",
     429: "Too Many Requests",
+    499: "Client Closed Request",
     500: "Internal Server Error",
     502: "Bad Gateway",
     503: "Service Unavailable",
