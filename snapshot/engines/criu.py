@@ -4,8 +4,9 @@
 Requires: Linux, root, CRIU 4 or later, `unshare` and `setsid` (util-linux). A function that holds no locks on
     files and listens on no port when its init is over.
 On success: a process in a pid namespace of its own, a child of ours, with its own environment, output and
-    lifeline. Other hosts may use the same directory, now and later. The first start captures, where there is
-    no capture of just this function; what the init prints is in its output.
+    lifeline. Other hosts may use the same directory, now and later, also after a reboot: its monotonic clock
+    goes on from the capture. The first start captures, where there is no capture of just this function; what
+    the init prints is in its output.
 On failure: a failed capture leaves none, and the next start tries again. A capture that is out of date, or
     that CRIU cannot restore, is replaced, and `say` hears why.
 Refresh after restore: `quickthaw.snapshot.hooks`, before the function's own hooks. A clone has the process id

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -320,6 +321,33 @@ def test_capture_inspect_and_restore_from_the_command_line(
     restored = run("restore", directory, "--event", event)
     assert restored.stdout == '["new",null]\n'
     assert "captured again, since handler.py has changed in " in restored.stderr
+
+
+CLOCKS = """
+import time
+captured_ns = time.monotonic_ns()
+def handle(event, context):
+    begin_ns = time.monotonic_ns()
+    time.sleep(0.01)
+    return [captured_ns < begin_ns < time.monotonic_ns(), time.time()]
+"""
+
+
+def test_the_clocks_go_on_where_the_machines_have_begun_anew(
+    task_root: Path, directory: Path, tmp_path: Path
+) -> None:
+    """As after a reboot, with half of the time since the last one."""
+    (task_root / "handler.py").write_text(CLOCKS)
+    event = tmp_path / "event.json"
+    event.write_text("{}")
+    assert run("capture", directory, "handler.handle", "--task-root", task_root).returncode == 0
+    earlier = f"--monotonic=-{int(time.monotonic() / 2)}", f"--boottime=-{int(time.monotonic() / 2)}"
+    command = ["unshare", "--time", "--fork", *earlier, *QUICKTHAW, "restore", directory, "--event", event]
+    restored = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert restored.stderr.startswith("restored, ready after ")
+    is_in_order, wall_s = json.loads(restored.stdout)
+    assert is_in_order
+    assert abs(wall_s - time.time()) < TIMEOUT_S
 
 
 def test_serving_what_was_captured(task_root: Path, directory: Path) -> None:
