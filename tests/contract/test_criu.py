@@ -282,7 +282,7 @@ def test_several_starts_at_once_capture_once_and_leave_nothing(task_root: Path, 
     ):
         assert list(threads.map(start, range(4))) == [1] * 4
         before = held()
-        assert list(threads.map(start, range(20))) == [1] * 20
+        assert list(threads.map(start, range(1000))) == [1] * 1000
         wait_until(lambda: held() == before)  # the last connection closes on a thread of its own
         assert not has_children()
     assert captures_of(said) == ["captured"]
