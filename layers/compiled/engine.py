@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from quickthaw.layers.compiled.weights import Layer, Linear, layer_of, linear_of, view
+from quickthaw.layers.compiled.packing import PackingCache
+from quickthaw.layers.compiled.view import view
+from quickthaw.layers.compiled.weights import Layer, Product, layer_of, product_of
 from quickthaw.layers.embedding import rows
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.mask import first_seen, mask
@@ -43,7 +45,7 @@ class _Turn(NamedTuple):
 
 
 class Compiled:
-    """Computes with a shard set; keeps views of what it maps, and no weights of its own.
+    """Computes with a shard set; keeps views of what it maps, and of its own no weights but packed int4.
 
     `before_layer` is called before each layer, once for each chunk of a prompt; what it raises ends the pass.
     """
@@ -51,15 +53,16 @@ class Compiled:
     name = "compiled"
     before_layer: Callable[[], object]
 
-    def __init__(self, shards: ShardSet, n_threads: int) -> None:
-        """`n_threads` are torch's own, so those of the whole process."""
-        torch.set_num_threads(n_threads)
+    def __init__(self, shards: ShardSet, n_threads: int, cache: str | None = None) -> None:
+        """`n_threads` are torch's own, so those of the whole process; packed weights are kept in `cache`."""
+        self.spread(n_threads)
         self._shards = shards
         self._model = shards.manifest.model
         self._dtype = torch.float32 if shards.manifest.dtype == "f32" else torch.bfloat16
         self._rotation = Rotation(self._model.rope, self._model.head_dim)
         self._layers: dict[int, tuple[Array, Layer]] = {}
-        self._head: tuple[Array, Linear] | None = None
+        self._packing = PackingCache(cache)
+        self._head: tuple[Array, Product] | None = None
         self.before_layer = _do_nothing
 
     def forward(self, token_ids: Sequence[int], cache: KeyValueCache) -> Array:
@@ -95,6 +98,10 @@ class Compiled:
             raise
         return logits
 
+    def spread(self, n_threads: int) -> None:
+        """Compute on so many threads. One until a fork: GNU OpenMP does not survive one with more."""
+        torch.set_num_threads(n_threads)
+
     def release(self) -> None:
         """There is nothing to end: torch's threads are the process's."""
 
@@ -128,7 +135,7 @@ class Compiled:
         shard = self._shards.layer(index)
         source, layer = self._layers.get(index, (None, None))
         if layer is None or source is not shard.tensor("attn_norm"):  # the first time, or it was mapped anew
-            layer = layer_of(shard)
+            layer = layer_of(shard, self._shards.manifest.shards[1 + index].sha256, self._packing)
             self._layers[index] = shard.tensor("attn_norm"), layer
         return layer, shard.name
 
@@ -193,7 +200,7 @@ class Compiled:
         embedding = self._shards.embedding
         norm = embedding.tensor("norm")
         if self._head is None or self._head[0] is not norm:
-            self._head = norm, linear_of(embedding, "head" if embedding.has("head") else "embedding")
+            self._head = norm, product_of(embedding, "head" if embedding.has("head") else "embedding")
         return self._head[1](self._norm(hidden, view(norm))).float()
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:

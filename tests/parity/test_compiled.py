@@ -12,7 +12,8 @@ from quickthaw.layers.compiled.engine import Compiled
 from quickthaw.layers.interpreter import Interpreter
 from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.shard_set import ShardSet
-from tests import greedy, shards
+from tests import greedy, models, shards
+from tests.divergence import divergence, log_probabilities
 from tests.greedy import Case
 
 
@@ -35,6 +36,30 @@ def test_tiny_checkpoint(case: Case, tmp_path: Path) -> None:
 def test_smollm2(smollm2_shards: Path) -> None:
     found = greedy.continuation(smollm2_shards, greedy.SMOLLM2_PROMPT, Compiled)
     greedy.assert_same(found, greedy.read_golden()[greedy.SMOLLM2])
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("bf16", 0.002), ("int8", 0.02), ("int4", 0.01)])
+def test_smollm2_in_fewer_bits(
+    dtype: str, most: float, smollm2_shards: Path, request: pytest.FixtureRequest
+) -> None:
+    shard_set: Path = request.getfixturevalue(f"smollm2_{dtype}_shards")
+    found = divergence(log_probabilities(smollm2_shards), log_probabilities(shard_set, Compiled))
+    assert found.kl < most
+    assert found.agreement >= 0.85
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
+@pytest.mark.parametrize("name", models.CONFIGS)
+def test_fewer_bits_mean_the_same_to_both_engines(name: str, dtype: str, tmp_path: Path) -> None:
+    """One token at a time, and so many that weights are widened; products are rounded to bf16."""
+    opened = ShardSet.open(shards.make(tmp_path, name, dtype), shards.config(tmp_path))
+    interpreter, compiled = Interpreter(opened, n_threads=1), Compiled(opened, n_threads=1)
+    ours, theirs = KeyValueCache(opened.manifest.model), KeyValueCache(opened.manifest.model)
+    for token_ids in ([3], [5, 7], list(range(100)), [11]):
+        expected = interpreter.forward(token_ids, theirs)
+        found = compiled.forward(token_ids, ours)
+        error = np.sqrt(np.square(found - expected).mean() / np.square(expected).mean())
+        assert error < 0.03
 
 
 def test_sequences_of_one_step_are_each_its_own(shard_set: ShardSet) -> None:
