@@ -249,8 +249,8 @@ def instance_name() -> str:
 
 def memory_limit_bytes() -> int | None:
     """What Lambda gives the function, files that are cached included; None elsewhere."""
-    text = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
-    return int(text) << 20 if text.isascii() and text.isdigit() else None
+    memory_mib = layers.lambda_memory_mib(os.environ)
+    return None if memory_mib is None else memory_mib << 20
 
 
 def trace_exporters() -> list[str]:

@@ -184,6 +184,7 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     layers.ChatTemplateError: _broken(_DATA),
     layers.ChatRefusedError: _refused(code="invalid_value"),
     layers.BrokenTemplateError: _broken(_DATA),
+    layers.MemoryBudgetError: _broken(_CONFIG),
     layers.ShardError: _unavailable(_DATA),
     layers.ShardMissingError: _unavailable(_NO_INPUT),
     layers.ShardTruncatedError: _unavailable(_DATA),

@@ -70,8 +70,18 @@ class Session:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the shards that were needed so far."""
+        """Bytes of the shards that were needed so far, again where one had to go in between."""
+        return self.shards.bytes_loaded
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of the shards that are mapped now."""
         return self.shards.bytes_mapped
+
+    @property
+    def n_evicted(self) -> int:
+        """How many shards had to go, so far."""
+        return self.shards.n_evicted
 
     @property
     def resident_bytes(self) -> int | None:

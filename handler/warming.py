@@ -129,7 +129,7 @@ class Warmer:
             "age_s": round((time.monotonic_ns() - start_ns) / 1e9, 1),
             "n_pings": self._n_pings,
             "engine": self._session.engine_name,
-            "mapped_bytes": self._session.bytes_read,
+            "mapped_bytes": self._session.mapped_bytes,
             "resident_bytes": self._session.resident_bytes,
         }
 

@@ -87,6 +87,23 @@ def _cache_mib(text: str) -> int | None:
     return _number_or_auto(text, 0, 1 << 30)
 
 
+def _memory_mib(text: str) -> int | None:
+    return _number_or_auto(text, 1, 1 << 30)
+
+
+def _preload(text: str) -> int:
+    """Percent of the shards' bytes."""
+    if text in ("none", "init"):
+        return 100 if text == "init" else 0
+    percent = text.removeprefix("first:").removesuffix("%")
+    if f"first:{percent}%" != text or not percent:
+        raise ValueError(text)
+    found = _number_or_auto(percent, 1, 100)
+    if found is None:
+        raise ValueError(text)
+    return found
+
+
 def _copies(text: str) -> bool:
     if text not in ("auto", "copy"):
         raise ValueError(text)
@@ -140,6 +157,24 @@ VARIABLES = (
         _copies,
     ),
     Variable(
+        "memory_mib",
+        "QUICKTHAW_MEMORY_MIB",
+        "MiB",
+        "auto",
+        "auto, or 1 or more",
+        "Memory to stay within, mapped shards included; auto: Lambda's, the cgroup's, or the machine's.",
+        _memory_mib,
+    ),
+    Variable(
+        "preload_percent",
+        "QUICKTHAW_PRELOAD",
+        "",
+        "none",
+        "none, init, first:N%",
+        "What is read before the function is ready: nothing, all shards, or the first N percent of them.",
+        _preload,
+    ),
+    Variable(
         "n_threads",
         "QUICKTHAW_THREADS",
         "threads",
@@ -156,6 +191,12 @@ def default_cache(environ: Mapping[str, str]) -> str:
     return os.path.join(environ.get("TMPDIR") or "/tmp", f"quickthaw-{os.getuid()}")
 
 
+def lambda_memory_mib(environ: Mapping[str, str]) -> int | None:
+    """What Lambda gives the function, files that are cached included; None elsewhere."""
+    text = environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
 class LayersConfig(NamedTuple):
     """What the environment says about weights and the engine that computes with them."""
 
@@ -164,6 +205,8 @@ class LayersConfig(NamedTuple):
     cache: str
     cache_mib: int | None  # None: what the disk has
     copies: bool
+    memory_mib: int | None  # None: what the cgroup or the machine gives
+    preload_percent: int
     n_threads: int | None  # None: follow the CPU quota
 
     @classmethod
@@ -171,4 +214,6 @@ class LayersConfig(NamedTuple):
         """Raises: LayersConfigError naming variable, value and what is allowed."""
         environ = os.environ if environ is None else environ
         values = read_variables(VARIABLES, environ, LayersConfigError)
-        return cls(**{**values, "cache": values["cache"] or default_cache(environ)})
+        values["cache"] = values["cache"] or default_cache(environ)
+        values["memory_mib"] = values["memory_mib"] or lambda_memory_mib(environ)
+        return cls(**values)

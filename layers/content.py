@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Callable
 from threading import Lock
 
 from quickthaw.layers.errors import MappingError, ShardDamagedError
@@ -22,9 +23,11 @@ _REFUSED = frozenset((errno.ENODEV, errno.EINVAL, errno.EACCES, errno.EPERM, err
 class Contents:
     """Maps or copies the files of one set, and compares them with their digests."""
 
-    def __init__(self, verifier: Verifier) -> None:
+    def __init__(self, verifier: Verifier, on_reading: Callable[[], None]) -> None:
+        """`on_reading` is called before storage is waited for."""
         self.bytes_read = 0  # from storage, into memory
         self._verifier = verifier
+        self._on_reading = on_reading
         self._lock = Lock()
         self._cannot_map = False
 
@@ -41,6 +44,7 @@ class Contents:
             self.verify(stored, sha256)
             return mapping
         copy = PrivateCopy(size_bytes, stored.path)
+        self._on_reading()
         read_into(stored.file, stored.path, copy.bytes)
         self._count(size_bytes)
         stored.check_unchanged()  # or halves of two files could have been read
@@ -53,6 +57,7 @@ class Contents:
         Raises: StorageError, ShardTruncatedError.
         """
         if not is_in_memory(stored.file.fileno(), size_bytes):
+            self._on_reading()
             read_through(stored.file, stored.path, size_bytes)
             self._count(size_bytes)
 

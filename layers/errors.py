@@ -26,6 +26,7 @@ LayersError
 ├── ChatTemplateError            the model's chat template could not be rendered
 │   ├── ChatRefusedError         the template refuses these messages (its own message says why)
 │   └── BrokenTemplateError      the template is malformed, or reached for what the sandbox forbids
+├── MemoryBudgetError            the memory that was given is too little for any answer
 └── ShardError                   a shard, or the tensor asked of it, is not there
     ├── ShardMissingError        the file is absent
     ├── ShardTruncatedError      the file is shorter (or longer) than the manifest says
@@ -173,6 +174,10 @@ class ChatRefusedError(ChatTemplateError):
 
 class BrokenTemplateError(ChatTemplateError):
     """The chat template is malformed, or reached for what the sandbox forbids."""
+
+
+class MemoryBudgetError(LayersError):
+    """The memory that this process was given is too little for any answer of this model."""
 
 
 class ShardError(LayersError):

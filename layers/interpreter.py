@@ -171,8 +171,9 @@ class Interpreter:
     def _head(self, hidden: Array) -> Array:
         embedding = self._shards.embedding
         normed = self._norm(hidden, embedding.tensor("norm"))
-        weight = matrix_of(embedding, "head" if embedding.has("head") else "embedding")
-        return self._product(normed, weight)
+        matrix = matrix_of(embedding, "head" if embedding.has("head") else "embedding")
+        parts = [self._product(normed, tile) for tile in self._shards.tiles(matrix)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _linear(self, x: Array, shard: Shard, name: str) -> Array:
         out = self._product(x, matrix_of(shard, name))

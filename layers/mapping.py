@@ -50,13 +50,9 @@ class FileMapping:
             return exc.errno == errno.EINVAL  # a kernel that does not know it
         return True
 
-    def let_go(self, begin_bytes: int = 0, end_bytes: int | None = None) -> None:
-        """Pages from here to there leave this process, for the page cache to keep or drop; reading brings
-        them back."""
-        begin = begin_bytes // mmap.PAGESIZE * mmap.PAGESIZE
-        end = len(self.buffer) if end_bytes is None else end_bytes
-        if end > begin:
-            self.buffer.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+    def let_go(self) -> None:
+        """Its pages leave this process, for the page cache to keep or drop; reading brings them back."""
+        self.buffer.madvise(mmap.MADV_DONTNEED)
 
     def resident_bytes(self) -> int | None:
         """How much of the file is in memory, whoever brought it there; None where the kernel does not say.
@@ -98,7 +94,7 @@ class PrivateCopy:
         """It has, whatever became of the file."""
         return True
 
-    def let_go(self, begin_bytes: int = 0, end_bytes: int | None = None) -> None:
+    def let_go(self) -> None:
         """Nothing: it could not be brought back."""
 
     def resident_bytes(self) -> int | None:

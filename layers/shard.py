@@ -15,7 +15,7 @@ from quickthaw.layers.errors import ShardError, ShardTruncatedError, StorageErro
 from quickthaw.layers.mapping import PrivateCopy
 from quickthaw.layers.shard_entry import ShardEntry
 from quickthaw.layers.shard_header import check_header
-from quickthaw.layers.storage.storage import Storage, StoredFile
+from quickthaw.layers.storage.storage import Reading, Storage, StoredFile
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -66,23 +66,26 @@ class Shard:
         self._stored: StoredFile | None = None
         self._content: Content | None = None
         self._tensors: dict[str, npt.NDArray[Any]] = {}
+        self._is_read = False
 
-    def load(self, contents: Contents, *, reads: bool = True) -> None:
-        """PENDING → LOADING → READY, unless another thread has done it. `reads`: it is in memory, too.
+    def load(self, contents: Contents, *, reads: bool = True) -> bool:
+        """PENDING → LOADING → READY; False where another thread has done it. `reads`: it is in memory, too.
 
         What a storage fails at is tried again, unless that took long.
         Raises: ShardError, one of its kinds; the shard is PENDING again.
         """
         with self._lock:
-            begin_s, pauses_s = time.monotonic(), iter(_PAUSES_S)
+            begin_s, pauses_s, is_mine = time.monotonic(), iter(_PAUSES_S), False
             while self.state is not ShardState.READY:
                 try:
                     self._load(contents, reads)
+                    is_mine = True
                 except StorageError:
                     pause_s = next(pauses_s, None)
                     if pause_s is None or time.monotonic() - begin_s > _PATIENCE_S:
                         raise
                     time.sleep(pause_s)
+            return is_mine
 
     def _load(self, contents: Contents, reads: bool) -> None:
         self._become(ShardState.LOADING)
@@ -96,6 +99,7 @@ class Shard:
             raise
         self._stored, self._content = stored, content
         self._tensors = _views(content, self._entry)
+        self._is_read = reads or isinstance(content, PrivateCopy)
         self._become(ShardState.READY)
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
@@ -130,17 +134,33 @@ class Shard:
         """How much of it is in memory: nothing unless READY; None where the kernel does not say."""
         return 0 if self._content is None else self._content.resident_bytes()
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is READY in memory of this process's own."""
+        return isinstance(self._content, PrivateCopy)
+
+    @property
+    def has_to_be_read(self) -> bool:
+        """Whether it was mapped, but not read, and no page fault is to fetch it."""
+        return not self._is_read and self._stored is not None and self._stored.reading is Reading.AHEAD
+
+    def let_go(self) -> None:
+        """Its pages leave this process; what reads its tensors brings them back."""
+        if self._content is not None:
+            self._content.let_go()
+
     def read_ahead(self, contents: Contents) -> None:
         """Bring it into memory, where it is not.
 
         Raises: ShardError when it is not READY, is missing, truncated or replaced.
         """
         self.check_unchanged()
-        if isinstance(self._content, PrivateCopy):
+        if self.is_copy:
             return
         stored = self._storage.open(self._entry.file, self.size_bytes, self._entry.sha256)
         with stored.file:
             contents.read_through(stored, self.size_bytes)
+        self._is_read = True
 
     def evict(self) -> None:
         """READY → EVICTED: lets go of its bytes; views that are still held stay valid."""

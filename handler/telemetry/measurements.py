@@ -38,6 +38,7 @@ class Meter:
         self._session = session
         self._read_bytes = read_bytes
         self._major_faults = 0
+        self._n_evicted = session.n_evicted
 
     def measure(self, record: RequestRecord) -> Measured:
         """What `record`'s request, and for the first one the start before it, measured."""
@@ -47,13 +48,15 @@ class Meter:
 
     def _resources(self) -> Measured:
         read_bytes, n_faults = self._session.bytes_read, major_faults()
+        n_evicted = self._session.n_evicted
         measured: Measured = {
             "read_bytes": [max(0, read_bytes - self._read_bytes)],
             "major_faults": [n_faults - self._major_faults],
             "gc_pause_ms": [ms(pause_ns) for pause_ns in gc_pauses.take()],
-            "shard_mapped_bytes": [read_bytes],
+            "shard_mapped_bytes": [self._session.mapped_bytes],
+            "shard_evictions": [n_evicted - self._n_evicted],
         }
-        self._read_bytes, self._major_faults = read_bytes, n_faults
+        self._read_bytes, self._major_faults, self._n_evicted = read_bytes, n_faults, n_evicted
         return measured
 
 

@@ -71,7 +71,8 @@ METRICS = (
         "inter_token_ms", Kind.HISTOGRAM, Unit.MILLISECONDS, "From each token to the next.", _TOKEN_MS, True
     ),
     Metric("tokens_per_second", Kind.HISTOGRAM, Unit.PER_SECOND, "Pace after the first token.", _RATES),
-    Metric("read_bytes", Kind.COUNTER, Unit.BYTES, "Bytes of shards needed for the first time."),
+    Metric("read_bytes", Kind.COUNTER, Unit.BYTES, "Bytes of shards needed, for the first time or again."),
+    Metric("shard_evictions", Kind.COUNTER, Unit.COUNT, "Shards that had to go, for the memory budget."),
     Metric("major_faults", Kind.COUNTER, Unit.COUNT, "Pages that had to be waited for from storage."),
     Metric("gc_pause_ms", Kind.HISTOGRAM, Unit.MILLISECONDS, "Each garbage collection.", _PAUSE_MS, True),
     Metric("kv_bytes", Kind.GAUGE, Unit.BYTES, "Keys and values of the last answer."),

@@ -94,7 +94,8 @@ class Shards:
         self.manifest = Manifest(name, "", MODEL, "f32", None, template, (EOS,), ())
         self.spans = Spans()
         with self.spans.timed("embedding"):
-            self.bytes_mapped = 2
+            self.bytes_mapped = self.bytes_loaded = 2
+        self.n_evicted = 0
 
     def check_unchanged(self) -> None:
         pass

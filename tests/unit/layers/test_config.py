@@ -22,6 +22,13 @@ def test_the_default_cache_follows_tmpdir() -> None:
     assert LayersConfig.from_env({"TMPDIR": "/scratch"}).cache == f"/scratch/quickthaw-{os.getuid()}"
 
 
+def test_lambda_says_how_much_memory_there_is() -> None:
+    environ = {"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "1769"}
+
+    assert LayersConfig.from_env(environ).memory_mib == 1769
+    assert LayersConfig.from_env({**environ, "QUICKTHAW_MEMORY_MIB": "300"}).memory_mib == 300
+
+
 def test_every_variable_can_be_set() -> None:
     config = LayersConfig.from_env(
         {
@@ -30,11 +37,13 @@ def test_every_variable_can_be_set() -> None:
             "QUICKTHAW_CACHE": "/var/cache",
             "QUICKTHAW_CACHE_MIB": "512",
             "QUICKTHAW_MAP": "copy",
+            "QUICKTHAW_MEMORY_MIB": "300",
+            "QUICKTHAW_PRELOAD": "first:40%",
             "QUICKTHAW_THREADS": "3",
         }
     )
 
-    assert config == LayersConfig("/mnt/model", Verify.ALWAYS, "/var/cache", 512, True, 3)
+    assert config == LayersConfig("/mnt/model", Verify.ALWAYS, "/var/cache", 512, True, 300, 40, 3)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +56,13 @@ def test_every_variable_can_be_set() -> None:
         ("QUICKTHAW_VERIFY", "sometimes"),
         ("QUICKTHAW_CACHE_MIB", "-1"),
         ("QUICKTHAW_MAP", "mmap"),
+        ("QUICKTHAW_MEMORY_MIB", "0"),
+        ("QUICKTHAW_PRELOAD", "all"),
+        ("QUICKTHAW_PRELOAD", "first:"),
+        ("QUICKTHAW_PRELOAD", "first:0%"),
+        ("QUICKTHAW_PRELOAD", "first:101%"),
+        ("QUICKTHAW_PRELOAD", "first:auto%"),
+        ("QUICKTHAW_PRELOAD", "50%"),
         ("QUICKTHAW_THREADS", "0"),
         ("QUICKTHAW_THREADS", "many"),
         ("QUICKTHAW_THREADS", "1_0"),

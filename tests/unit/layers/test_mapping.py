@@ -70,6 +70,5 @@ def test_a_file_cut_short_has_no_end_any_more(mapping: FileMapping, path: Path) 
 def test_pages_that_were_let_go_come_back(mapping: FileMapping, path: Path) -> None:
     view = np.frombuffer(mapping.buffer, np.uint8)
     mapping.let_go()
-    mapping.let_go(4096, 8192)
 
     assert view.tobytes() == path.read_bytes()

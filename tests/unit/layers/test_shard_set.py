@@ -5,13 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from quickthaw.layers.config import LayersConfig
 from quickthaw.layers.errors import (
     ManifestError,
+    MemoryBudgetError,
     ShardDamagedError,
     ShardError,
     ShardMissingError,
@@ -309,3 +313,62 @@ def test_shards_that_others_may_write_to_are_copied(shard_set: Path) -> None:
 
     assert np.array_equal(opened.layer(1).tensor("qkv"), open_set(shard_set).layer(1).tensor("qkv"))
     opened.close()
+
+
+def layer_files(shard_set: Path) -> list[Path]:
+    return sorted(shard_set.glob("layer-*"))
+
+
+def test_what_is_not_in_memory_is_read_ahead(shard_set: Path) -> None:
+    opened = open_set(shard_set, "never")
+    shards.drop_from_memory(*layer_files(shard_set))
+
+    opened.layer(0)
+    size_bytes = sum(path.stat().st_size for path in shard_set.glob("*.safetensors"))
+    give_up_s = time.monotonic() + 30
+    while opened.bytes_mapped < size_bytes and time.monotonic() < give_up_s:
+        time.sleep(0.001)
+
+    assert opened.bytes_mapped == opened.bytes_loaded == size_bytes
+    opened.release()
+
+
+def test_what_is_in_memory_is_not(shard_set: Path) -> None:
+    opened = open_set(shard_set, "never")
+    opened.layer(0)
+
+    assert [span.name for span in opened.spans.take()] == ["manifest", "embedding map", "layer-000 map"]
+    assert "quickthaw-prefetch" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_layer_that_cannot_be_read_ahead_is_told_of_when_it_is_needed(shard_set: Path) -> None:
+    opened = open_set(shard_set)
+    shards.drop_from_memory(*layer_files(shard_set))
+    shards.flip_bit(shard_set / "layer-001.safetensors")
+
+    opened.layer(0)
+    opened.layer(0)
+    with pytest.raises(ShardDamagedError, match="layer-001"):
+        opened.layer(1)
+    assert opened.layer(2).state is ShardState.READY
+
+
+@pytest.mark.parametrize(
+    ("preload", "n_layers"), [("none", 0), ("first:30%", 1), ("first:99%", 3), ("init", 3)]
+)
+def test_what_is_preloaded_is_ready_at_once(shard_set: Path, preload: str, n_layers: int) -> None:
+    environ = {"QUICKTHAW_CACHE": str(shard_set.parent / "cache"), "QUICKTHAW_PRELOAD": preload}
+    opened = ShardSet.open(shard_set, LayersConfig.from_env(environ))
+
+    maps = Path("/proc/self/maps").read_text()
+    mapped = [path for path in layer_files(shard_set) if str(path) in maps]
+
+    assert mapped == layer_files(shard_set)[:n_layers]
+    opened.close()
+
+
+def test_a_budget_below_the_least_is_refused(shard_set: Path) -> None:
+    config = shards.config(shard_set.parent)._replace(memory_mib=1)
+
+    with pytest.raises(MemoryBudgetError, match="found 1 MiB"):
+        ShardSet.open(shard_set, config)
