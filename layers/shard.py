@@ -66,7 +66,7 @@ class Shard:
         self._stored: StoredFile | None = None
         self._content: Content | None = None
         self._tensors: dict[str, npt.NDArray[Any]] = {}
-        self._is_read = False
+        self.is_read = False  # from end to end, once
 
     def load(self, contents: Contents, *, reads: bool = True) -> bool:
         """PENDING → LOADING → READY; False where another thread has done it. `reads`: it is in memory, too.
@@ -99,7 +99,7 @@ class Shard:
             raise
         self._stored, self._content = stored, content
         self._tensors = _views(content, self._entry)
-        self._is_read = reads or isinstance(content, PrivateCopy)
+        self.is_read = reads or isinstance(content, PrivateCopy)
         self._become(ShardState.READY)
 
     def tensor(self, name: str) -> npt.NDArray[Any]:
@@ -142,7 +142,7 @@ class Shard:
     @property
     def has_to_be_read(self) -> bool:
         """Whether it was mapped, but not read, and no page fault is to fetch it."""
-        return not self._is_read and self._stored is not None and self._stored.reading is Reading.AHEAD
+        return not self.is_read and self._stored is not None and self._stored.reading is Reading.AHEAD
 
     def let_go(self) -> None:
         """Its pages leave this process; what reads its tensors brings them back."""
@@ -160,7 +160,7 @@ class Shard:
         stored = self._storage.open(self._entry.file, self.size_bytes, self._entry.sha256)
         with stored.file:
             contents.read_through(stored, self.size_bytes)
-        self._is_read = True
+        self.is_read = True
 
     def evict(self) -> None:
         """READY → EVICTED: lets go of its bytes; views that are still held stay valid."""

@@ -230,19 +230,20 @@ class ShardSet:
         held = {index for index, shard in enumerate(layers) if shard.state in _HELD}
         if self._capacity_bytes is None and len(held) == len(layers):
             self._reads_ahead = False  # until storage has to be waited for again
+            self._prefetcher.want(self._loads([], is_last=True))
             return
         window = self._pace.window if self._reads_ahead else 0
         todo = plan(self._sizes, held, current, window, self._capacity_bytes)
         for index in todo.evict:
             self._evict(layers[index])
         if self._reads_ahead:
-            self._prefetcher.want(self._loads(todo.load))
+            self._prefetcher.want(self._loads(todo.load, is_last=current + window >= len(layers)))
 
-    def _loads(self, layers: Iterable[int]) -> list[Callable[[], object]]:
+    def _loads(self, layers: Iterable[int], *, is_last: bool) -> list[Callable[[], object]]:
         loads: list[Callable[[], object]] = [
             partial(self._load, 1 + index) for index in layers if index != self._current
         ]
-        if self._current + len(loads) + 1 >= len(self._sizes):  # then comes the head
+        if is_last and not self._shards[0].is_read:  # then comes the head
             loads.append(partial(self._shards[0].read_ahead, self._contents))
         return loads
 
