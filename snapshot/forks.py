@@ -3,7 +3,7 @@
 
     host → zygote    "start", and three descriptors: a memfd with the clone's environment as JSON, its output,
                      its lifeline
-    zygote → clone   the same
+    zygote → clone   the same, if it was forked ahead
     zygote → host    "captured", once
                      "started PID", and a pidfd of the clone
                      "failed REASON": there is no clone
@@ -23,6 +23,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 from quickthaw.snapshot import config, connections, gate, page_tables
@@ -100,9 +101,9 @@ def _native_threads() -> list[str]:
 class _Fork:
     """A clone, as the zygote has it, and as it has itself: there `pid` is 0, as fork(2) says it."""
 
-    def __init__(self, *, is_ahead: bool) -> None:
-        """Raises: OSError when the kernel refuses."""
-        self.is_ahead = is_ahead
+    def __init__(self, belongings: Sequence[int] = ()) -> None:
+        """For a start that has come with `belongings`; without, ahead of it. Raises: OSError."""
+        self.is_ahead = not belongings
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.pid = os.fork()
@@ -112,13 +113,15 @@ class _Fork:
             raise
         self._channel, other = (ours, its) if self.pid else (its, ours)
         other.close()
+        self._belongings = [os.dup(number) for number in belongings] if self.pid == 0 else []
         # Before anybody waits for it: the number is certain to be this clone's.
         self.pidfd = os.pidfd_open(self.pid) if self.pid else -1
 
     def start(self, belongings: list[int]) -> None:
         """In the zygote: make it a process of its own. Raises: OSError when it has ended."""
         with self._channel:
-            socket.send_fds(self._channel, [_START], belongings)
+            if self.is_ahead:
+                socket.send_fds(self._channel, [_START], belongings)
 
     def has_start(self) -> bool:
         """In the clone: whether there is one to be taken; it looks for a moment, in which others compute."""
@@ -130,7 +133,7 @@ class _Fork:
         The lifeline stays open while it lives. Without a start it ends with the zygote.
         """
         with self._channel:
-            belongings = _receive(self._channel)
+            belongings = self._belongings or _receive(self._channel)
         if not belongings:
             os._exit(0)
         environ, output, _ = belongings
@@ -154,7 +157,7 @@ class _Zygote:
             events = self._poller.poll(_QUIET_MS if self._next is None else None)
             if not events:
                 with suppress(OSError):  # the next start tries again, and says why
-                    self._fork(is_ahead=True)
+                    self._fork()
             elif (descriptor := events[-1][0]) == self._host.fileno():
                 self._start()
             else:
@@ -162,8 +165,8 @@ class _Zygote:
             if self._next is not None and self._next.pid == 0:
                 return self._next
 
-    def _fork(self, *, is_ahead: bool) -> _Fork:
-        self._next = clone = _Fork(is_ahead=is_ahead)
+    def _fork(self, belongings: Sequence[int] = ()) -> _Fork:
+        self._next = clone = _Fork(belongings)
         if clone.pid:
             self._clones[clone.pidfd] = clone.pid
             self._poller.register(clone.pidfd, select.POLLIN)
@@ -177,10 +180,10 @@ class _Zygote:
         if not belongings:
             raise ConnectionError
         try:
-            clone = self._next or self._fork(is_ahead=False)
+            clone = self._next or self._fork(belongings)
             if clone.pid:
-                self._next = None
                 clone.start(belongings)
+                self._next = None  # if it has ended instead, `_see_end` takes it for what it is
                 socket.send_fds(self._host, [f"started {clone.pid}".encode()], [clone.pidfd])
         except OSError as exc:
             self._host.send(f"failed {exc}".encode())
