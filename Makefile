@@ -17,7 +17,7 @@ SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test test-aws check parity bench bench-overhead bench-starts bench-host bench-shards bench-large build-ZipFunction tools dev clean
+.PHONY: help demo test test-aws check parity bench bench-overhead bench-starts bench-host bench-serve bench-shards bench-large build-ZipFunction tools dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ bench-starts: $(BENCH)/installed ## cold, zygote and CRIU starts of three functi
 
 bench-host: $(BENCH)/installed ## the host beside AWS's emulator
 	$(BENCH)/bin/python -m tests.bench.host $(A)
+
+bench-serve: $(BENCH)/installed ## eight streams in one process beside one
+	$(BENCH)/bin/python -m tests.bench.serve $(A)
 
 bench-shards: $(BENCH)/installed ## shards that are not in memory, or do not fit into it
 	$(BENCH)/bin/python -m tests.bench.shards $(A)

@@ -137,6 +137,17 @@ def _host(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _serve(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.config import HandlerConfig, keep_blas_single_threaded
+
+    keep_blas_single_threaded()
+    from quickthaw.handler.command.serve import read_options, serve
+
+    options = read_options(arguments)
+    serve(options, HandlerConfig.from_env(_environ(arguments)), Printer(sys.stdout).take_line)
+    return 0
+
+
 def _snapshot(arguments: argparse.Namespace) -> int:
     return _SNAPSHOT_ACTIONS[arguments.action](arguments)
 
@@ -257,6 +268,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": _check,
     "invoke": _invoke,
     "host": _host,
+    "serve": _serve,
     "snapshot": _snapshot,
 }
 _SNAPSHOT_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -3,7 +3,7 @@
 
     {"prompt": text or [token id, …], or "messages": […],
      "max_tokens", "temperature" (0: greedy), "top_k", "top_p", "min_p", "repetition_penalty",
-     "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "stream"}
+     "presence_penalty", "frequency_penalty", "logit_bias", "seed", "stop", "stream", "priority"}
 
     {"text", "token_ids", "finish_reason", "model", "engine", "usage"}
 

@@ -4,6 +4,7 @@
 HandlerError
 ├── ConfigurationError        an environment variable of ours is unknown or has a bad value
 ├── ApiKeysError              the file of API keys cannot be read
+├── DeviceError               a device that nothing here computes on
 ├── BusyError                 another request is being answered
 ├── OutOfTimeError            the invocation's deadline is too near to go on with a token
 └── RequestError              a request that will never succeed as it is
@@ -40,6 +41,13 @@ class ConfigurationError(HandlerError):
 
 class ApiKeysError(HandlerError):
     """The file of API keys cannot be read: nobody can be let in."""
+
+
+class DeviceError(HandlerError):
+    """A device that nothing here computes on."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(f"no device {device}: there is no engine for it; expected cpu")
 
 
 class BusyError(HandlerError):
@@ -146,6 +154,7 @@ OUTCOMES: dict[type[Exception], Outcome] = {
     HandlerError: UNEXPECTED,
     ConfigurationError: _broken(_CONFIG),
     ApiKeysError: _broken(_CONFIG, 503),
+    DeviceError: _broken(_CONFIG),
     BusyError: Outcome(429, "rate_limit_error", "rate_limit_exceeded", _TRY_AGAIN),
     OutOfTimeError: _broken(_SOFTWARE, 504),
     RequestError: _refused(),

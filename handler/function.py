@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
+from threading import Lock
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quickthaw.handler import direct, events, gc_pauses
 from quickthaw.handler.config import HandlerConfig, MetricsOutput, Streaming
 from quickthaw.handler.errors import RouteNotFoundError, error_body, is_expected, is_fault
-from quickthaw.handler.generation import Completion, Piece
+from quickthaw.handler.generation import Completion, Piece, always
 from quickthaw.handler.http import api
 from quickthaw.handler.http.auth import Guard
 from quickthaw.handler.http.cors import Cors
@@ -27,6 +28,8 @@ from quickthaw.snapshot import afterwards, streaming
 if TYPE_CHECKING:
     from quickthaw.handler.telemetry.request_log import RequestLog
     from quickthaw.handler.warming import Warmer
+
+Defer = Callable[[Callable[[], object]], object]
 
 _logger = logging.getLogger(__name__)
 
@@ -48,10 +51,12 @@ class Shape(Protocol):
 
 
 class Function:
-    """Answers events, one at a time."""
+    """Answers events, one at a time, unless its session takes several; `defer` then is each thread's own."""
 
-    def __init__(self, session: Session, timeline: Timeline) -> None:
+    def __init__(self, session: Session, timeline: Timeline, defer: Defer = afterwards.defer) -> None:
         self._session = session
+        self._defer = defer
+        self._telling = Lock()
         self.is_rehearsing = False  # then nothing is told of a request
         self._begin(timeline)
         if session.config.metrics is not MetricsOutput.OFF:
@@ -100,7 +105,7 @@ class Function:
                 _logger.error("%s: %s", type(exc).__name__, exc)  # not every caller is told
             return wire.error(exc)
         finally:
-            afterwards.defer(lambda: self._report(record))
+            self._defer(lambda: self._report(record))
 
     def _warm(self, event: Any, context: Context) -> dict[str, Any]:
         """A ping is no request: none is counted, and the start goes on until there is one."""
@@ -147,7 +152,9 @@ class Function:
     ) -> Any:
         record.request = request
         deadline_ns = monotonic_ns() + context.get_remaining_time_in_millis() * 1_000_000
-        completion = self._session.generate(request.generation._replace(deadline_ns=deadline_ns))
+        is_wanted = getattr(context, "is_wanted", always)
+        generation = request.generation._replace(deadline_ns=deadline_ns, is_wanted=is_wanted)
+        completion = self._session.generate(generation)
         # Before there is a response: what fails up to the first token is still an ordinary error.
         record.completion, record.first_compute_ns = completion, monotonic_ns()
         first = next(completion)
@@ -172,8 +179,9 @@ class Function:
     def _report(self, record: RequestRecord) -> None:
         record.end_ns = monotonic_ns()
         try:
-            if not self.is_rehearsing:
-                self._request_log().report(record)
+            with self._telling:
+                if not self.is_rehearsing:
+                    self._request_log().report(record)
         finally:
             self._session.forget()
 
@@ -182,7 +190,8 @@ class Function:
             raise RouteNotFoundError(f"no route {api.METRICS}: metrics are off")
         from quickthaw.snapshot.prometheus_text import CONTENT_TYPE
 
-        return wire.response(200, self._request_log().metrics_text(), CONTENT_TYPE)
+        with self._telling:
+            return wire.response(200, self._request_log().metrics_text(), CONTENT_TYPE)
 
     def _request_log(self) -> RequestLog:
         if self._log is None:
@@ -194,7 +203,8 @@ class Function:
     def _mark_first_token(self, record: RequestRecord) -> None:
         record.has_begun = True
         record.spans = self._session.take_spans()
-        timeline, self._timeline = self._timeline, None
+        with self._telling:
+            timeline, self._timeline = self._timeline, None
         if timeline is not None:
             timeline.mark("event", end_ns=record.event_ns)  # only this one: there may have been pings before
             timeline.mark("first token")

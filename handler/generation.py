@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from quickthaw.layers.logprobs import Logprobs
 
 
+def always() -> bool:
+    """Whoever asked waits: where there is no way to know, they do."""
+    return True
+
+
 class Generation(NamedTuple):
     """What to generate: after each of `prompts` (text or token ids), or after `messages`, and how."""
 
@@ -24,6 +29,8 @@ class Generation(NamedTuple):
     is_echoed: bool = False  # whether an answer begins with its prompt
     n_top_logprobs: int | None = None  # None: no log probabilities; 0: only those of the tokens said
     deadline_ns: int | None = None  # monotonic
+    priority: int = 0  # where several are computed at once: lower numbers go first
+    is_wanted: Callable[[], bool] = always  # whether whoever asked still waits
 
 
 class Piece(NamedTuple):
@@ -41,7 +48,10 @@ class Piece(NamedTuple):
 
 
 class Completion:
-    """One answer while it comes into being: iterate it once; closing it ends the computation."""
+    """One answer while it comes into being: iterate it once; closing it ends the computation.
+
+    `on_over` is called at its end, whichever it is.
+    """
 
     def __init__(
         self, n_prompt_tokens: int, pieces: Iterator[Piece], n_cached_tokens: Callable[[], int]
@@ -51,6 +61,7 @@ class Completion:
         self.n_tokens = 0
         self.finish_reason: str | None = None
         self.is_over = False
+        self.on_over: Callable[[], object] = always
         self._pieces = pieces
         self._n_cached_tokens = n_cached_tokens
 
@@ -61,7 +72,7 @@ class Completion:
         try:
             piece = next(self._pieces)
         except BaseException:
-            self.is_over = True
+            self._end()
             raise
         self.n_tokens += piece.token_id is not None
         self.finish_reason = piece.finish_reason
@@ -69,10 +80,15 @@ class Completion:
 
     def close(self) -> None:
         """Compute no further token."""
-        self.is_over = True
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
+        self._end()
+
+    def _end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.on_over()
 
     def usage(self) -> dict[str, Any]:
         """Tokens so far, in the names of OpenAI's API: each prompt's once, and those of all choices."""

@@ -12,6 +12,7 @@ from quickthaw.layers.sampler import Sampling
 
 _STOPS_LIMIT = 4  # OpenAI's
 _SEED_LIMIT = 1 << 63
+_PRIORITY_LIMIT = 1 << 31  # the name and the sense are vLLM's
 _PENALTY_LIMIT = 2.0  # OpenAI's, as the next
 _BIAS_LIMIT = 100.0
 _REPETITION_LIMIT = 10.0
@@ -45,6 +46,7 @@ def read(
         max_tokens=defaults.max_tokens if max_tokens is None else max_tokens,
         sampling=_sampling(fields, defaults.temperature),
         stop=_stop(fields),
+        priority=fields.integer("priority", -_PRIORITY_LIMIT, _PRIORITY_LIMIT) or 0,
     )
     request = Request(generation, fields.boolean("stream"), _includes_usage(fields))
     fields.close()

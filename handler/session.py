@@ -10,6 +10,8 @@ sample → detokenise → stop.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Self
 from weakref import ReferenceType, ref
 
 from quickthaw.handler.config import HandlerConfig
@@ -18,7 +20,7 @@ from quickthaw.handler.decoding import Decoding, Engine, Machine
 from quickthaw.handler.errors import BusyError, FieldError
 from quickthaw.handler.generation import Completion, Generation
 from quickthaw.handler.prefix import KnownPrefix, SavedPrefix
-from quickthaw.handler.prompts import PromptReader
+from quickthaw.handler.prompts import Prompt, PromptReader
 from quickthaw.handler.token_names import TokenNames
 from quickthaw.layers.cpu import usable_cpus
 from quickthaw.layers.interpreter import Interpreter
@@ -54,13 +56,14 @@ class Session:
         self._has_tokenizer = tokenizer is not None
         self.shards = shards
         self.engine = engine
+        self._saved = saved
         self._prefix = KnownPrefix(manifest.model, saved)
         # Only what came before the first token is of interest, and an answer may be long.
         self._machine = Machine(engine, self._prefix, tokenizer, manifest.eos_token_ids, shards.spans.take)
         self._running: ReferenceType[Completion] | None = None
 
     @classmethod
-    def open(cls, config: HandlerConfig) -> Session:
+    def open(cls, config: HandlerConfig) -> Self:
         """Raises: ManifestError, ShardError, TokenizerTablesError."""
         shards = ShardSet.open(config.layers.shards, config.layers)
         with shards.spans.timed("tokenizer"):
@@ -93,6 +96,10 @@ class Session:
         """Room for the keys and values of the answer at hand, or the last one."""
         return self._prefix.size_bytes
 
+    def occupancy(self) -> Mapping[str, Sequence[float]]:
+        """Metrics of who is being answered; it answers one at a time, and there are none."""
+        return {}
+
     def forget(self) -> None:
         """The answer has left: keep what the next one may begin with, and give back the rest."""
         if not self._is_busy():
@@ -111,16 +118,23 @@ class Session:
         """
         if self._is_busy():
             raise BusyError("another request is being answered: this function answers one at a time")
+        completion = self._answer(request, self._read(request), self._machine)
+        self._running = ref(completion)  # weak: an answer that everybody has dropped holds nobody up
+        return completion
+
+    def _read(self, request: Generation) -> list[Prompt]:
+        """The prompts, and the rest of what is asked checked."""
         self.shards.check_unchanged()  # the tokenizer's tables are read before any layer is asked for
         with self.shards.spans.timed("tokenise"):
             prompts = self.prompts.read(request)
         self._check(request)
+        return prompts
+
+    def _answer(self, request: Generation, prompts: Sequence[Prompt], machine: Machine) -> Completion:
         deadline = Deadline(request.deadline_ns, self.config.deadline_margin_ms * 1_000_000)
-        decoding = Decoding(self._machine, request, deadline, self.context_tokens)
+        decoding = Decoding(machine, request, deadline, self.context_tokens)
         n_prompt_tokens = sum([len(prompt.ids) for prompt in prompts])
-        completion = Completion(n_prompt_tokens, decoding.pieces(prompts), lambda: decoding.n_cached_tokens)
-        self._running = ref(completion)  # weak: an answer that everybody has dropped holds nobody up
-        return completion
+        return Completion(n_prompt_tokens, decoding.pieces(prompts), lambda: decoding.n_cached_tokens)
 
     def _is_busy(self) -> bool:
         running = None if self._running is None else self._running()

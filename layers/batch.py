@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from quickthaw.layers.errors import AbandonedError, BatchClosedError, BatchFullError
 from quickthaw.layers.kv import KeyValueCache, Turn
@@ -32,6 +32,7 @@ _SHARED_PROMPT_TOKENS = 64
 _PROMPT_TOKENS = 256
 
 
+@runtime_checkable
 class BatchEngine(Protocol):
     """Computes one step of several sequences."""
 

@@ -26,6 +26,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_check(commands.add_parser("check", help="say what AWS would refuse, what is slow, what it costs"))
     _add_invoke(commands.add_parser("invoke", help="run one cold start and show where its time went"))
     _add_host(commands.add_parser("host", help="serve a function over HTTP"))
+    _add_serve(commands.add_parser("serve", help="answer many requests at once, in one process"))
     _add_snapshot(
         commands.add_parser("snapshot", help="put an initialised function on disk, and bring it back")
     )
@@ -164,6 +165,41 @@ def _add_host(parser: argparse.ArgumentParser) -> None:
         help="refuse requests with 429 when so many wait for a process (256)",
     )
     parser.set_defaults(parser=parser)
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Serve a model in one process, over the function's HTTP API: requests are computed together, join "
+        "and leave between two tokens, and those that were begun are answered before it ends."
+    )
+    parser.add_argument("--shards", metavar="SET", help=_SHARD_SET + " (QUICKTHAW_SHARDS)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="what computes (cpu)")
+    parser.add_argument("--address", default="127.0.0.1", metavar="IP", help="to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=9000, metavar="N", help="0 takes a free one (9000)")
+    parser.add_argument(
+        "--max-batch", type=_count, default=16, metavar="N", help="compute so many answers together (16)"
+    )
+    parser.add_argument(
+        "--max-wait-ms",
+        type=_count_or_none,
+        default=5,
+        metavar="MS",
+        help="how long a step waits for an answer whose last token is on its way to its client (5)",
+    )
+    parser.add_argument(
+        "--max-waiting",
+        type=_count_or_none,
+        default=256,
+        metavar="N",
+        help="refuse requests with 429 when so many wait for a place (256)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="for each request, and at the end for those that were begun (60)",
+    )
 
 
 def _add_snapshot(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from quickthaw.handler.command.start_lines import start_line, timeline_line
 from quickthaw.snapshot.config import WARMUP_EVENT
 from quickthaw.snapshot.engines.engine import Engine
 from quickthaw.snapshot.host.front import Front
+from quickthaw.snapshot.host.host_application import HostApplication
 from quickthaw.snapshot.host.hosted_function import REGION, HostedFunction
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.memory_limit import MemoryLimit, memory_limit
@@ -93,9 +94,9 @@ def serve(options: HostOptions, environ: Mapping[str, str], say: Say, on_log: Sa
             lambda worker, error: say(start_line(worker, error)),
             HostMetrics(engine.name),
         )
-        front = stack.enter_context(Front(pool, function, options.port))
+        front = stack.enter_context(Front(HostApplication(pool, function), options.port))
         say(f"{function.handler} on {front.url}")
-        front.warm()  # so that what cannot start says so now
+        front.call(pool.warm())  # so that what cannot start says so now
         threading.Event().wait()
 
 

@@ -19,6 +19,7 @@ _TEXT: Schema = {"type": "string", "minLength": 1}
 _BOOLEAN: Schema = {"type": "boolean"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _SEED_LIMIT = 1 << 63
+_PRIORITY_LIMIT = 1 << 31
 
 
 def schemas(model_name: str, vocab_size: int, context_tokens: int) -> dict[str, Schema]:
@@ -69,6 +70,7 @@ def _common(model_name: str, vocab_size: int) -> dict[str, Schema]:
         "frequency_penalty": _nullable(_number(-2, 2)),
         "logit_bias": _nullable({**bias, "additionalProperties": False}),
         "seed": _nullable(_integer(-_SEED_LIMIT, _SEED_LIMIT - 1)),
+        "priority": _nullable(_integer(-_PRIORITY_LIMIT, _PRIORITY_LIMIT)),
         "stop": _nullable({"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "maxItems": 4}]}),
         "stream": _nullable(_BOOLEAN),
         "stream_options": _nullable(_closed({"include_usage": _nullable(_BOOLEAN)})),

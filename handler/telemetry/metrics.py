@@ -83,6 +83,10 @@ METRICS = (
         Unit.BYTES,
         "Of these, what is in memory; only at `/metrics`.",
     ),
+    Metric(
+        "batch_requests", Kind.GAUGE, Unit.COUNT, "Requests computed together; only of `quickthaw serve`."
+    ),
+    Metric("waiting_requests", Kind.GAUGE, Unit.COUNT, "Those that wait to be; only of `quickthaw serve`."),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}
 

@@ -59,6 +59,7 @@ class RequestLog:
         resident_bytes = self._session.resident_bytes
         if resident_bytes is not None:
             self._metrics.add({"shard_resident_bytes": [resident_bytes]})
+        self._metrics.add(self._session.occupancy())
         return prometheus.exposition(self._metrics)
 
     def _line(self, record: RequestRecord, measured: Measured, kind: str) -> Json:

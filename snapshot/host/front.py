@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public side: what a pool's function answers, served over HTTP.
+"""The public side: an application, served over HTTP.
 
 Everything between the socket and an ASGI call (parsing, keep-alive, limits, flow control) is uvicorn's. It
 is kept by many and small, passes each chunk on at once, says when a client has gone, and knows how to break
@@ -9,16 +9,15 @@ timeouts and shutdown to us; a framework would add routes, which are the functio
 """
 
 import asyncio
+import math
 import os
 import threading
 from collections.abc import Coroutine
 from socket import IPPROTO_TCP, TCP_NODELAY, create_server, socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from quickthaw.snapshot.errors import AddressError, HostExtraMissingError
-from quickthaw.snapshot.host.host_application import HostApplication
-from quickthaw.snapshot.host.hosted_function import HostedFunction
-from quickthaw.snapshot.host.pool import Pool
+from quickthaw.snapshot.host.asgi import Message, Receive, Send
 
 if TYPE_CHECKING:
     import uvicorn
@@ -26,23 +25,32 @@ if TYPE_CHECKING:
 _DRAIN_S = 2  # for clients that are slow to read the end of their answer
 
 
-class Front:
-    """Serves `pool` on `address`:`port` from a thread of its own, until the end of the `with` block.
+class Application(Protocol):
+    """What answers: an ASGI application that is open while it is served."""
 
-    The pool lives on that thread's event loop and ends with it. Port 0 takes a free one.
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None: ...
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(self, *exc_info: object) -> object: ...
+
+    async def stop(self) -> None:
+        """The end is near: break off what shall not be waited for."""
+
+
+class Front:
+    """Serves `application` on `address`:`port` from a thread of its own, until the end of the `with` block.
+
+    The application lives on that thread's event loop and ends with it. Port 0 takes a free one. At the end
+    requests that were begun have `drain_s` to be answered.
     """
 
     def __init__(
-        self,
-        pool: Pool,
-        function: HostedFunction,
-        port: int = 0,
-        address: str = "127.0.0.1",
+        self, application: Application, port: int = 0, address: str = "127.0.0.1", drain_s: float = _DRAIN_S
     ) -> None:
         """Raises: AddressError, HostExtraMissingError."""
-        self._pool = pool
-        self._application = HostApplication(pool, function)
-        self._server = _server(self._application)
+        self._application = application
+        self._server = _server(application, drain_s)
         self._listener = _listen(address, port)
         self.url = "http://{}:{}".format(*self._listener.getsockname())
         self._loop = _new_loop()
@@ -54,31 +62,27 @@ class Front:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._call(self._stop())
+        self.call(self._stop())
         self._thread.join()
 
-    def warm(self) -> None:
-        """Start the instances that are kept, and wait for them. Raises: FunctionError as the first failed."""
-        self._call(self._pool.warm())
+    def call(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do that on the application's loop, and wait for it. Raises: what it raises."""
+        asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        async with self._pool:
+        async with self._application:
             await self._server.serve([self._listener])
 
     async def _stop(self) -> None:
-        self._application.stop()
-        await self._pool.stop()  # which ends every request, so that there is little to wait for
+        await self._application.stop()
         self._server.should_exit = True
 
-    def _call(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-
-def _server(application: HostApplication) -> "uvicorn.Server":
+def _server(application: Application, drain_s: float) -> "uvicorn.Server":
     try:
         import uvicorn
     except ImportError as exc:
@@ -92,7 +96,7 @@ def _server(application: HostApplication) -> "uvicorn.Server":
         log_level="critical",  # an answer that breaks off is no news; the application logs what is
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=_DRAIN_S,
+        timeout_graceful_shutdown=math.ceil(drain_s),
     )
     return uvicorn.Server(config)
 

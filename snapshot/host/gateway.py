@@ -12,6 +12,7 @@ This is an ASGI application; `front` serves it. Source: https://asgi.readthedocs
 
 import json
 from contextlib import closing
+from typing import Protocol
 
 from quickthaw.snapshot.errors import BadAnswerError, FunctionError, RequestTooLargeError, SnapshotError
 from quickthaw.snapshot.host.asgi import (
@@ -29,18 +30,24 @@ from quickthaw.snapshot.host.async_invocation import AsyncInvocation
 from quickthaw.snapshot.host.http_answer import Head, read_prelude, read_whole
 from quickthaw.snapshot.host.http_error import error_event, error_response
 from quickthaw.snapshot.host.http_request import TRACE_HEADER, HttpRequest, to_event
-from quickthaw.snapshot.host.pool import Pool
 from quickthaw.snapshot.host.sizes import EVENT_LIMIT_BYTES
 from quickthaw.snapshot.streaming import HTTP_INTEGRATION_TYPE
 
 _ERROR_EVENT = b'data: {"error"'
 
 
-class Gateway:
-    """Answers HTTP requests with what the instances of a pool say."""
+class Invoker(Protocol):
+    """What has a function answer: a pool of its instances, or this process."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    async def invoke(self, event: bytes, trace_id: str | None = None) -> AsyncInvocation:
+        """Raises: SnapshotError when there is to be no answer."""
+
+
+class Gateway:
+    """Answers HTTP requests with what a function says."""
+
+    def __init__(self, invoker: Invoker) -> None:
+        self._invoker = invoker
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, unless its client goes away first.
@@ -58,7 +65,7 @@ class Gateway:
 
     async def _answer(self, request: HttpRequest, send: Send) -> None:
         try:
-            invocation = await self._pool.invoke(_event(request), request.header(TRACE_HEADER))
+            invocation = await self._invoker.invoke(_event(request), request.header(TRACE_HEADER))
         except SnapshotError as exc:
             await send_whole(send, *error_response(exc))
             return

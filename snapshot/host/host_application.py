@@ -17,9 +17,10 @@ from quickthaw.snapshot.host.status_page import PREFIX, StatusPage
 
 
 class HostApplication:
-    """An ASGI application. Stop it together with its pool."""
+    """An ASGI application; its pool is open while it is."""
 
     def __init__(self, pool: Pool, function: HostedFunction) -> None:
+        self._pool = pool
         self._gateway = Gateway(pool)
         self._status_page = StatusPage(pool, function)
         self._invoke_api = InvokeApi(pool, function)
@@ -34,6 +35,13 @@ class HostApplication:
         else:
             await self._gateway(scope, receive, send)
 
-    def stop(self) -> None:
-        """Give up the events that wait to be tried again."""
+    async def __aenter__(self) -> None:
+        await self._pool.__aenter__()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._pool.__aexit__(*exc_info)
+
+    async def stop(self) -> None:
+        """Give up the events that wait to be tried again, and end every request."""
         self._invoke_api.stop()
+        await self._pool.stop()

@@ -125,7 +125,7 @@ def streams(shards: Path, n_streams: int) -> list[float]:
     gaps: list[float] = []
     n = str(n_streams)
     with hosting(Path.cwd(), "--shards", str(shards), "--max-instances", n, "--min-warm", n) as port:
-        readers = [threading.Thread(target=_read_stream, args=(port, gaps)) for _ in range(n_streams)]
+        readers = [threading.Thread(target=read_stream, args=(port, gaps)) for _ in range(n_streams)]
         for reader in readers:
             reader.start()
         for reader in readers:
@@ -135,7 +135,7 @@ def streams(shards: Path, n_streams: int) -> list[float]:
     return gaps
 
 
-def _read_stream(port: int, gaps: list[float]) -> None:
+def read_stream(port: int, gaps: list[float]) -> None:
     body = json.dumps(
         {"prompt": "The sky is", "max_tokens": N_TOKENS, "stream": True, "temperature": 0}
     ).encode()
@@ -146,10 +146,10 @@ def _read_stream(port: int, gaps: list[float]) -> None:
     )
     last_ns = 0
     while data := connection.recv(65_536):
-        if b"data: {" in data:
+        if n := data.count(b"data: {"):
             now_ns = time.perf_counter_ns()
             if last_ns:
-                gaps.append((now_ns - last_ns) / 1e6)
+                gaps += [(now_ns - last_ns) / 1e6, *[0.0] * (n - 1)]  # some may come together
             last_ns = now_ns
 
 

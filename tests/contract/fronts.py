@@ -14,6 +14,7 @@ from typing import Any
 from quickthaw.snapshot.engines.cold import BOOTSTRAP, ColdEngine
 from quickthaw.snapshot.errors import SnapshotError
 from quickthaw.snapshot.host.front import Front
+from quickthaw.snapshot.host.host_application import HostApplication
 from quickthaw.snapshot.host.hosted_function import HostedFunction
 from quickthaw.snapshot.host.instance import Instance
 from quickthaw.snapshot.host.pool import Pool, PoolLimits
@@ -79,7 +80,7 @@ def serving(
             starts.append(worker.instance)
 
     pool = Pool(spawn, PoolLimits(**{"timeout_s": TIMEOUT_S, **options}), note)
-    with Front(pool, function) as front:
+    with Front(HostApplication(pool, function)) as front:
         yield Service(front.url, pool, output, starts)
 
 
