@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,7 @@ def test_a_clone_reads_on_with_connections_and_credentials_of_its_own(
             with started(engine, **{**environ, **seaweed.environ(who, proxy.endpoint)}) as function:
                 assert function.ask_json(layer) == {"name": f"layer-00{layer}", "n_connections_captured": 0}
             assert f"Credential={who}/" in proxy.last_authorization
+            shutil.rmtree(tmp_path / "cache" / "shards")  # the next layers were read ahead
 
 
 def test_our_own_function_lets_go_of_s3_before_a_capture(environ: dict[str, str], tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_killed_while_it_fetches_it_leaves_nothing_that_is_in_the_way(
     proxy.faults.extend([proxies.pass_on, proxies.pass_on, hang])  # manifest, embedding, the first layer
     with _reading(environ) as process:
         wait_until(lambda: has_come)
-        assert sum(name.endswith(".part") for name in _cached(environ)) == 1
+        assert any(name.endswith(".part") for name in _cached(environ))
         os.kill(process.pid, signal.SIGKILL)
 
     with _reading(environ) as process:
