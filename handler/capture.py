@@ -41,6 +41,7 @@ def _rehearse(function: Function, session: Session) -> None:
         request_log,  # noqa: F401 - after the first answer it would cost 4 ms
     )
 
+    session.upgrade()
     if function.has_answered:  # a warm-up event, whose computed prompt is there to be used
         return
     session.config = session.config._replace(kept_tokens=0)

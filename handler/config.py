@@ -17,6 +17,19 @@ from quickthaw.layers.config import LayersConfig, Variable, read_variables
 PREFIX = "QUICKTHAW_"
 
 
+class EngineChoice(Enum):
+    """What computes.
+
+    AUTO: the interpreter at first; the compiled engine once nobody waits, where it was measured to be faster.
+    INTERPRETER: the interpreter, always.
+    COMPILED: the compiled engine from the start, which then takes as long as importing torch.
+    """
+
+    AUTO = "auto"
+    INTERPRETER = "interpreter"
+    COMPILED = "compiled"
+
+
 class Streaming(Enum):
     """What is answered in Lambda's streaming form, where the bootstrap can send that.
 
@@ -88,6 +101,16 @@ VARIABLES = (
         "a file made by `quickthaw snapshot image`",
         "What a start begins with: a prompt's computed beginning, and which pages to read ahead.",
         values.optional_path,
+    ),
+    Variable(
+        "engine",
+        "QUICKTHAW_ENGINE",
+        "",
+        "auto",
+        "auto, interpreter, compiled",
+        "What computes: numpy, or torch where it is installed. auto begins with numpy, and goes over to "
+        "torch before a capture or with a warm-up ping, where that is faster.",
+        EngineChoice,
     ),
     Variable(
         "streaming",
@@ -183,6 +206,7 @@ class HandlerConfig(NamedTuple):  # importing dataclasses would cost 7 ms of eve
     deadline_margin_ms: int
     kept_tokens: int | None  # None: all of them
     state_image: str | None
+    engine: EngineChoice
     streaming: Streaming
     api_keys: ApiKeys
     api_keys_file: str | None
@@ -202,6 +226,8 @@ class HandlerConfig(NamedTuple):  # importing dataclasses would cost 7 ms of eve
         read = read_variables(VARIABLES, environ, ConfigurationError)
         if read["traces"]:
             _require_opentelemetry()
+        if read["engine"] is EngineChoice.COMPILED:
+            _require_torch()
         return cls(**read, layers=LayersConfig.from_env(environ))
 
 
@@ -227,6 +253,15 @@ def _require_opentelemetry() -> None:
 
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         raise ConfigurationError("QUICKTHAW_TRACE='otel': opentelemetry-sdk is not installed, pip install it")
+
+
+def _require_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise ConfigurationError(
+            "QUICKTHAW_ENGINE='compiled': torch is not installed, pip install 'quickthaw[torch]'"
+        )
 
 
 def keep_blas_single_threaded() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 from weakref import ReferenceType, ref
 
-from quickthaw.handler.config import HandlerConfig
+from quickthaw.handler.config import EngineChoice, HandlerConfig
 from quickthaw.handler.deadline import Deadline
 from quickthaw.handler.decoding import Decoding, Engine, Machine
 from quickthaw.handler.errors import BusyError, FieldError
@@ -44,7 +44,6 @@ class Session:
     ) -> None:
         manifest = shards.manifest
         self.model_name = manifest.name
-        self.engine_name = engine.name
         self.vocab_size = manifest.model.vocab_size
         self.config = config
         self.context_tokens = min(config.context_tokens or sys.maxsize, manifest.model.max_positions)
@@ -61,6 +60,7 @@ class Session:
         # Only what came before the first token is of interest, and an answer may be long.
         self._machine = Machine(engine, self._prefix, tokenizer, manifest.eos_token_ids, shards.spans.take)
         self._running: ReferenceType[Completion] | None = None
+        self._may_upgrade = config.engine is EngineChoice.AUTO
 
     @classmethod
     def open(cls, config: HandlerConfig) -> Self:
@@ -68,8 +68,12 @@ class Session:
         shards = ShardSet.open(config.layers.shards, config.layers)
         with shards.spans.timed("tokenizer"):
             tokenizer = _tokenizer(shards)
-        engine = Interpreter(shards, config.layers.n_threads or usable_cpus())
-        return cls(shards, engine, tokenizer, config, _saved_prefix(shards, config))
+        return cls(shards, _engine(shards, config), tokenizer, config, _saved_prefix(shards, config))
+
+    @property
+    def engine_name(self) -> str:
+        """What computes; it changes between two requests at most."""
+        return self.engine.name
 
     @property
     def bytes_read(self) -> int:
@@ -104,6 +108,20 @@ class Session:
         """The answer has left: keep what the next one may begin with, and give back the rest."""
         if not self._is_busy():
             self._prefix.keep(self.config.kept_tokens)
+
+    def upgrade(self) -> None:
+        """Let the compiled engine take over if that is wanted and measured to be faster; tried once.
+
+        It takes seconds, so it is for when nobody waits. Raises: ShardError.
+        """
+        if self._is_busy() or not self._may_upgrade:
+            return
+        self._may_upgrade = False
+        from quickthaw.handler.takeover import faster_engine
+
+        faster = faster_engine(self.engine, self.shards, self.config)
+        if faster is not None:
+            self.engine = self._machine.engine = faster
 
     def take_spans(self) -> list[Span]:
         """What the shards and the engine timed since this was last asked."""
@@ -153,6 +171,14 @@ def _tokenizer(shards: ShardSet) -> Tokenizer | None:
         return None
     with stored.file as file:
         return Tokenizer(TokenizerTables(file, stored.path))
+
+
+def _engine(shards: ShardSet, config: HandlerConfig) -> Engine:
+    if config.engine is EngineChoice.COMPILED:
+        from quickthaw.handler.takeover import compiled_engine  # only who wants it waits for it
+
+        return compiled_engine(shards, config)
+    return Interpreter(shards, config.layers.n_threads or usable_cpus())
 
 
 def _saved_prefix(shards: ShardSet, config: HandlerConfig) -> SavedPrefix | None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a ping does: see to it that this environment has all it needs, stay a moment, say what was found.
 
+All it needs is every shard in memory, and the compiled engine where that is faster.
+
     {"quickthaw": "warm",    ours; the scheduled events of EventBridge, and what serverless-plugin-warmup and
                              lambda-warmer send, mean the same
      "n_environments": 5,    so many are to be kept: the function asks itself for the others, asynchronously
@@ -39,6 +41,7 @@ _INVOKE_MS = 10  # what one self-invoke takes, at most: they are made side by si
 _INVOKERS = 16
 _PILE_NS = 1_000_000_000  # a ping that comes so soon after another has waited in a queue for it
 _MARGIN_MS = 1_000  # kept for the answer
+_UPGRADE_MS = 10_000  # what importing torch, and packing weights for the first time, may take
 
 Invoke = Callable[[str, bytes], None]  # a function's ARN, and the event for it
 
@@ -104,6 +107,8 @@ class Warmer:
         read_bytes = self._session.shards.read_ahead(
             config.memory_limit_bytes(), lambda: left_ms() > _MARGIN_MS
         )
+        if left_ms() > _UPGRADE_MS:
+            self._session.upgrade()
         if not self._is_piled_up(begin_ns):
             hold_ms = min(until_ms - _now_ms(), HOLD_LIMIT_MS)
             _sleep_ms(min(hold_ms, left_ms() - _MARGIN_MS))

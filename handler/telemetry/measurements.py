@@ -44,7 +44,10 @@ class Meter:
         """What `record`'s request, and for the first one the start before it, measured."""
         # Of a request that computed nothing there are none, rather than 0.
         kv_bytes = [] if record.completion is None else [self._session.kv_bytes]
-        return {**_counts(record), **_times(record), **self._resources(), "kv_bytes": kv_bytes}
+        measured = {**_counts(record), **_times(record), **self._resources(), "kv_bytes": kv_bytes}
+        if self._session.engine_name == "compiled":  # it changes between two requests at most
+            measured["compiled_tokens"] = measured["completion_tokens"]
+        return measured
 
     def _resources(self) -> Measured:
         read_bytes, n_faults = self._session.bytes_read, major_faults()

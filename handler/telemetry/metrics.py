@@ -59,6 +59,7 @@ METRICS = (
     Metric("failed_requests", Kind.COUNTER, Unit.COUNT, "Of these, those with an error of the function's."),
     Metric("prompt_tokens", Kind.COUNTER, Unit.COUNT, "Tokens read."),
     Metric("completion_tokens", Kind.COUNTER, Unit.COUNT, "Tokens written."),
+    Metric("compiled_tokens", Kind.COUNTER, Unit.COUNT, "Of these, those the compiled engine computed."),
     Metric(
         "ready_ms",
         Kind.HISTOGRAM,

@@ -132,3 +132,9 @@ def test_the_environment_is_read_in_config_alone() -> None:
         for source in (ROOT / package).glob("*.py"):
             if source.name not in ("config.py", "cli.py"):  # the command hands its own on to the function
                 assert not re.search(r"os\.(environ|getenv)\b", source.read_text()), source
+
+
+def test_compiled_is_refused_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"QUICKTHAW_ENGINE='compiled': torch.*pip install"):
+        HandlerConfig.from_env({"QUICKTHAW_ENGINE": "compiled"})

@@ -53,6 +53,7 @@ def opened(tmp_path: Path) -> Session:
     for path in made.iterdir():
         shards.settle(path)  # so that what is verified is also remembered
     environ = {"QUICKTHAW_SHARDS": str(made), "QUICKTHAW_CACHE": str(tmp_path / "cache")}
+    environ["QUICKTHAW_ENGINE"] = "interpreter"  # or torch would be imported, where it is installed
     return Session.open(HandlerConfig.from_env(environ))
 
 
