@@ -17,7 +17,7 @@ SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test test-aws check parity bench bench-overhead bench-starts bench-host bench-serve bench-shards bench-large build-ZipFunction tools dev clean
+.PHONY: help demo test test-aws check parity bench bench-overhead bench-starts bench-host bench-serve bench-shards bench-compiled bench-large build-ZipFunction tools dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench-serve: $(BENCH)/installed ## eight streams in one process beside one
 
 bench-shards: $(BENCH)/installed ## shards that are not in memory, or do not fit into it
 	$(BENCH)/bin/python -m tests.bench.shards $(A)
+
+bench-compiled: $(BENCH)/installed ## the compiled engine beside llama-cpp-python
+	$(BENCH)/bin/python -m tests.bench.compiled $(A)
 
 bench-large: $(BENCH)/installed ## private memory with a 7B-shaped shard set (writes 13 GiB)
 	$(BENCH)/bin/python -m tests.bench.memory $(A)
