@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BAD_CONFIGURATION = 78  # EX_CONFIG
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
-_SPLITTING_NEEDS = ("gguf", "safetensors", "tqdm")
+_EXTRAS = {"gguf": "shard", "safetensors": "shard", "tqdm": "shard", "boto3": "s3"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _message(exc: Exception) -> str:
-    if isinstance(exc, ModuleNotFoundError) and exc.name in _SPLITTING_NEEDS:
-        return f"splitting needs {exc.name}: install quickthaw with its extra, as in pip install '.[shard]'"
+    if isinstance(exc, ModuleNotFoundError) and exc.name in _EXTRAS:
+        extra = _EXTRAS[exc.name]
+        return f"this needs {exc.name}: install quickthaw with its extra, as in pip install '.[{extra}]'"
     return str(exc)
 
 
@@ -254,6 +255,26 @@ def _inspect(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _push(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.command.shard_path import check_is_shard_set
+    from quickthaw.handler.command.transfer.push import push
+    from quickthaw.layers.progress import for_terminal
+
+    check_is_shard_set(arguments.shards)
+    progress = for_terminal(arguments.url)
+    print(push(arguments.shards, arguments.url, force=arguments.force, progress=progress))
+    return 0
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    from quickthaw.handler.command.transfer.pull import pull
+    from quickthaw.layers.progress import for_terminal
+
+    progress = for_terminal(arguments.url)
+    print(pull(arguments.url, arguments.out, force=arguments.force, progress=progress))
+    return 0
+
+
 def _check(arguments: argparse.Namespace) -> int:
     from quickthaw.handler.command.check.report import check, format_findings, is_refused
 
@@ -265,6 +286,8 @@ def _check(arguments: argparse.Namespace) -> int:
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "shard": _shard,
     "inspect": _inspect,
+    "push": _push,
+    "pull": _pull,
     "check": _check,
     "invoke": _invoke,
     "host": _host,

@@ -24,15 +24,12 @@ def check_all(location: StrPath, verify: Verify, progress: Progress | None = Non
     progress = Quiet() if progress is None else progress
     storage = open_storage(location)
     found = manifest.read_from(storage)
-    files = [(shard.file, shard.size_bytes, shard.sha256) for shard in found.shards]
-    if found.tokenizer is not None:
-        files.append((found.tokenizer["file"], found.tokenizer["size_bytes"], found.tokenizer["sha256"]))
     verifier = Verifier(verify, location)
     errors = []
-    progress.start(sum(size_bytes for _, size_bytes, _ in files))
-    for file_name, size_bytes, sha256 in files:
+    progress.start(sum(file.size_bytes for file in found.files))
+    for name, size_bytes, sha256 in found.files:
         try:
-            stored = storage.open(file_name, size_bytes, sha256)
+            stored = storage.open(name, size_bytes, sha256)
             with stored.file as file:
                 verifier.check(file, stored.path, sha256)
         except ShardError as exc:

@@ -46,7 +46,15 @@ _FIELDS = frozenset(
     ("format", "version", "dtype", "model", "tokenizer", "chat_template", "generation", "shards", "crc32")
 )
 _TOKENIZER_FIELDS = frozenset(("file", "size_bytes", "sha256", "n_tokens", "adds_bos", "adds_eos"))
-_SIZE_LIMIT_BYTES = 256 << 20  # far above the largest real one; keeps a wrong file from being parsed whole
+SIZE_LIMIT_BYTES = 256 << 20  # far above the largest real one; keeps a wrong file from being parsed whole
+
+
+class SetFile(NamedTuple):
+    """A file of the set, beside the manifest: plain names of our own making."""
+
+    name: str
+    size_bytes: int
+    sha256: str
 
 
 class Manifest(NamedTuple):
@@ -60,6 +68,14 @@ class Manifest(NamedTuple):
     chat_template: dict[str, Any] | None
     eos_token_ids: tuple[int, ...]
     shards: tuple[ShardEntry, ...]
+
+    @property
+    def files(self) -> list[SetFile]:
+        """Every file but the manifest: the shards, the tokenizer's tables."""
+        files = [SetFile(shard.file, shard.size_bytes, shard.sha256) for shard in self.shards]
+        if self.tokenizer is not None:
+            files.append(SetFile(*(self.tokenizer[key] for key in ("file", "size_bytes", "sha256"))))
+        return files
 
     def to_json(self) -> dict[str, Any]:
         """The object that manifest.json holds, without its CRC."""
@@ -109,7 +125,7 @@ def read_from(storage: Storage) -> Manifest:
     """
     path = f"{storage.location}/{FILE_NAME}"
     try:
-        data = storage.read(FILE_NAME, _SIZE_LIMIT_BYTES + 1)
+        data = storage.read(FILE_NAME, SIZE_LIMIT_BYTES + 1)
     except ShardError as exc:
         if is_remote(storage.location):
             raise  # its storage says it best: permission, credentials, a server that fails
@@ -119,9 +135,9 @@ def read_from(storage: Storage) -> Manifest:
             found=exc.found,
             advice="point QUICKTHAW_SHARDS at a directory made by `quickthaw shard`",
         ) from exc
-    if len(data) > _SIZE_LIMIT_BYTES:
+    if len(data) > SIZE_LIMIT_BYTES:
         raise ManifestError(
-            "manifest is absurdly large", where=path, expected=f"at most {_SIZE_LIMIT_BYTES} bytes"
+            "manifest is absurdly large", where=path, expected=f"at most {SIZE_LIMIT_BYTES} bytes"
         )
     return parse(data, path)
 

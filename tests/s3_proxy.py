@@ -36,26 +36,30 @@ class Exchange(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Pass it on, or let a fault have it."""
+        self.body = self.rfile.read(int(self.headers.get("content-length", 0)))
         self.proxy.last_authorization = self.headers.get("authorization", "")
         try:
             fault = self.proxy.faults.popleft()
         except IndexError:
-            self.proxy.asked[self.path, self.headers.get("range", "")] += 1
+            self.proxy.asked[self.path, self.headers.get("range", "")] += self.command == "GET"
             fault = pass_on
         try:
             fault(self)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
+    do_DELETE = do_HEAD = do_POST = do_PUT = do_GET
+
     @contextmanager
     def answer(self) -> Iterator[HTTPResponse]:
         """What the server says to this request."""
         connection = HTTPConnection("127.0.0.1", self.upstream_port)
         try:
-            connection.putrequest("GET", self.path, skip_host=True, skip_accept_encoding=True)
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
-                connection.putheader(name, value)
-            connection.endheaders()
+                if name.lower() != "expect":  # which was answered here
+                    connection.putheader(name, value)
+            connection.endheaders(self.body)
             yield connection.getresponse()
         finally:
             connection.close()

@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     _add_shard(commands.add_parser("shard", help="split a checkpoint into shards"))
     _add_inspect(commands.add_parser("inspect", help="show what a shard set holds"))
+    _add_push(commands.add_parser("push", help="put a shard set into S3"))
+    _add_pull(commands.add_parser("pull", help="get a shard set out of S3"))
     _add_check(commands.add_parser("check", help="say what AWS would refuse, what is slow, what it costs"))
     _add_invoke(commands.add_parser("invoke", help="run one cold start and show where its time went"))
     _add_host(commands.add_parser("host", help="serve a function over HTTP"))
@@ -56,6 +59,18 @@ def _add_shard(parser: argparse.ArgumentParser) -> None:
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shards", help=_SHARD_SET)
     parser.add_argument("--verify", action="store_true", help="compare every byte with its digest")
+
+
+def _add_push(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shards", type=Path, help="a directory made by `quickthaw shard`")
+    parser.add_argument("url", type=_s3_url, help="s3://bucket/prefix")
+    parser.add_argument("--force", action="store_true", help="replace another shard set that is there")
+
+
+def _add_pull(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", type=_s3_url, help="s3://bucket/prefix")
+    parser.add_argument("out", type=Path, help="the directory to make")
+    parser.add_argument("--force", action="store_true", help="replace another shard set that is there")
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -267,6 +282,12 @@ def _assignment(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {text}")
     return name, value
+
+
+def _s3_url(text: str) -> str:
+    if not re.fullmatch(r"s3://[^/]+(/.*)?", text):
+        raise argparse.ArgumentTypeError(f"expected s3://bucket/prefix, found {text}")
+    return text
 
 
 def _new_file(text: str) -> Path:

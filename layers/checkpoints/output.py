@@ -39,10 +39,7 @@ def existing(out: Path, wanted: Wanted, force: bool) -> Manifest | None:
         found = manifest.read(out)
     except ManifestError as exc:
         raise _damaged(out, str(exc)) from exc
-    files = [(shard.file, shard.size_bytes) for shard in found.shards]
-    if found.tokenizer is not None:
-        files.append((found.tokenizer["file"], found.tokenizer["size_bytes"]))
-    if not all(_has_size(out / name, size_bytes) for name, size_bytes in files):
+    if not all(_has_size(out / file.name, file.size_bytes) for file in found.files):
         raise _damaged(out, "files that are absent or cut short")
     if (found.name, found.source, found.dtype) != wanted:
         is_other_source = (found.name, found.dtype) == (wanted.name, wanted.dtype)
