@@ -48,7 +48,7 @@ class Exchange(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    do_DELETE = do_HEAD = do_POST = do_PUT = do_GET
+    do_DELETE = do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815 - so the library calls them
 
     @contextmanager
     def answer(self) -> Iterator[HTTPResponse]:

@@ -53,6 +53,10 @@ class Seaweed:
         """Put an object into BUCKET."""
         self.client.put_object(Bucket=BUCKET, Key=key, Body=data)
 
+    def get(self, key: str) -> bytes:
+        """What an object in BUCKET holds."""
+        return bytes(self.client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+
     def put_all(self, directory: Path, prefix: str) -> str:
         """Put a directory's files there; return the URL."""
         for path in directory.iterdir():

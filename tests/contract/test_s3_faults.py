@@ -235,14 +235,18 @@ class TestShardSet:
         return seaweed.put_all(shards.make(tmp_path), f"set-{tmp_path.name}")
 
     def test_damaged_bytes_are_computed_with_by_nobody_and_fetched_anew(
-        self, location: str, proxy: Proxy, tmp_path: Path
+        self, location: str, proxy: Proxy, seaweed: Seaweed, tmp_path: Path
     ) -> None:
         shard_set = ShardSet.open(location, shards.config(tmp_path))
-        proxy.faults.append(proxies.damaged)
+        key = f"{location.removeprefix(f's3://{BUCKET}/')}/{NAME}"
+        right = seaweed.get(key)
+        seaweed.put(key, right[:-1] + bytes((right[-1] ^ 1,)))
 
         with pytest.raises(ShardDamagedError, match=f"{location}/{NAME}"):
             shard_set.layer(0)
+        seaweed.put(key, right)
         assert shard_set.layer(0).name == "layer-000"
+        assert proxy.asked
 
     def test_a_replaced_set_is_refused(
         self, location: str, proxy: Proxy, seaweed: Seaweed, tmp_path: Path

@@ -39,7 +39,7 @@ def push(directory: Path, url: str, *, force: bool, progress: Progress) -> PushR
     data = (directory / manifest.FILE_NAME).read_bytes()
     found = manifest.parse(data, str(directory / manifest.FILE_NAME))
     files = for_each(lambda file: examine(directory, file), found.files)  # all of them, before one is sent
-    with _client(url) as client:
+    with boto3_client(url) as client:
         uploads = Uploads(client, location.bucket, location.prefix)
         _make_way(uploads, data, url, force)
         progress.start(sum(file.size_bytes for file in files))
@@ -66,7 +66,7 @@ def _make_way(uploads: Uploads, data: bytes, url: str, force: bool) -> None:
 
 
 @contextmanager
-def _client(url: str) -> Iterator[Any]:
+def boto3_client(url: str) -> Iterator[Any]:
     """boto3's, and its errors as ours. Raises: SplitError."""
     import boto3  # type: ignore[import-untyped]
     from botocore.config import Config  # type: ignore[import-untyped]
@@ -75,7 +75,8 @@ def _client(url: str) -> Iterator[Any]:
     # As the function reads it: with the bucket in the path, unless AWS has it.
     style = "path" if S3Config.from_env().endpoint else "auto"
     try:
-        client = boto3.client("s3", config=Config(s3={"addressing_style": style}))
+        # A session of its own: the default one keeps the credentials that it found first.
+        client = boto3.Session().client("s3", config=Config(s3={"addressing_style": style}))
     except BotoCoreError as exc:
         raise SplitError("cannot reach S3", where=url, found=str(exc)) from exc
     try:
