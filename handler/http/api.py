@@ -66,10 +66,11 @@ def read_chat(body: Mapping[str, Any], session: Session) -> tuple[Request, Compl
     if messages is None:
         raise FieldError("messages", "a list of at least one object", "nothing")
     n_choices, n_top_logprobs = _n_choices(fields), _chat_logprobs(fields)
-    is_new = fields.has("max_completion_tokens")  # the newer name
-    if is_new and fields.has("max_tokens"):
+    max_tokens_field, other = "max_tokens", "max_completion_tokens"
+    if fields.has(other):  # the newer name
+        max_tokens_field, other = other, max_tokens_field
+    if fields.take(other) is not None:
         raise FieldError("max_tokens", "either max_tokens or max_completion_tokens", "both")
-    max_tokens_field = "max_completion_tokens" if is_new else "max_tokens"
     request = read(fields, _defaults(session), max_tokens_field=max_tokens_field)
     generation = request.generation._replace(
         messages=messages, n_choices=n_choices, n_top_logprobs=n_top_logprobs

@@ -72,6 +72,14 @@ def test_both_names_for_the_length_are_one_too_many() -> None:
     assert error["message"] == "max_tokens: expected either max_tokens or max_completion_tokens, found both"
 
 
+@pytest.mark.parametrize("null", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("named", [{}, {"max_tokens": 1}, {"max_completion_tokens": 1}])
+def test_a_name_for_the_length_that_is_null_is_absent(null: str, named: dict[str, Any]) -> None:
+    body = {"messages": [{"role": "user", "content": "?"}], null: None, **named}
+    status, answer = ask_http(body, "/v1/chat/completions")
+    assert status == 200, answer
+
+
 def test_what_the_chat_template_refuses_is_the_callers_mistake() -> None:
     body = {"messages": [{"role": "user", "content": "?"}]}
     chat = "{{ raise_exception('roles must alternate') }}"
