@@ -6,18 +6,21 @@ VENV ?= .venv
 DEMO ?= .demo
 BENCH ?= .bench
 TOOLS ?= .tools
+LOCALSTACK ?= .localstack
+PORT ?= 4566
 A ?=
 # Of the function that `sam build` makes; they must agree with template.yaml. SHARDS is a shard set to put into the zip.
 LAMBDA_PYTHON ?= 3.13
 LAMBDA_ARCH ?= x86_64
 LAMBDA_INTERPRETER ?= python$(LAMBDA_PYTHON)
+HERE = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SHARDS ?=
 
 SOURCES = $(shell find handler layers snapshot -name '*.py' -o -name '*.bin')
 FOLDERS = $(shell find handler layers snapshot -type d ! -name __pycache__)
 QUESTION ?= Why is the sky blue?
 
-.PHONY: help demo test test-aws check parity bench bench-overhead bench-starts bench-host bench-serve bench-shards bench-compiled bench-large build-ZipFunction tools dev clean
+.PHONY: help demo test test-aws check parity bench bench-overhead bench-starts bench-host bench-serve bench-shards bench-compiled bench-large build-ZipFunction localstack localstack-down localstack-files tools dev clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,12 +77,26 @@ build-ZipFunction: ## what `sam build` runs: the function's folder, in ARTIFACTS
 	else echo "no $(LAMBDA_INTERPRETER) here to compile with: each cold start will compile what it imports" >&2; fi
 	$(if $(SHARDS),mkdir -p "$(ARTIFACTS_DIR)/shards" && cp -R "$(SHARDS)/." "$(ARTIFACTS_DIR)/shards/")
 
-tools: $(TOOLS)/sam/installed $(TOOLS)/localstack/installed ## the SAM CLI and LocalStack, which some tests need, in .tools
+localstack: $(TOOLS)/localstack/with-executor ## the function in LocalStack, without Docker: prints the URL to ask
+	@$(MAKE) --no-print-directory localstack-files LAMBDA_PYTHON=$(HERE) LAMBDA_INTERPRETER=$(PYTHON)
+	@TOOLS=$(abspath $(TOOLS)) RUN=$(abspath $(LOCALSTACK))/run FILES=$(abspath $(LOCALSTACK))/files RUNTIME=python$(HERE) \
+	  PORT=$(PORT) localstack/up.sh
+
+localstack-down: ## end it, and take away what it wrote
+	RUN=$(abspath $(LOCALSTACK))/run localstack/down.sh
+	rm -rf $(LOCALSTACK)
+
+localstack-files: $(LOCALSTACK)/files/function-$(LAMBDA_PYTHON).zip $(DEMO)/installed ## what LocalStack is given, in .localstack/files
+	@$(DEMO)/bin/quickthaw shard smollm2 $(LOCALSTACK)/files/shards
+	@ln -f $< $(LOCALSTACK)/files/function.zip
+	@cp localstack/stack.yaml $(LOCALSTACK)/files/
+
+tools: $(TOOLS)/sam/installed $(TOOLS)/localstack/with-executor ## the SAM CLI and LocalStack, which some tests need, in .tools
 
 dev: $(VENV)/installed ## an environment to work in
 
 clean: ## remove what the other targets made
-	rm -rf .venv* $(VENV) $(DEMO) $(BENCH) $(TOOLS) .aws-sam build *.egg-info tests/.cache tests/bench/.cache
+	rm -rf .venv* $(VENV) $(DEMO) $(BENCH) $(TOOLS) $(LOCALSTACK) .aws-sam build *.egg-info tests/.cache tests/bench/.cache
 
 # The demo and the benchmarks use a plain install, as users have it; development uses links to the sources.
 $(DEMO)/installed: pyproject.toml $(SOURCES)
@@ -107,6 +124,18 @@ $(BENCH)/installed: pyproject.toml $(SOURCES)
 $(TOOLS)/sam/installed: Makefile
 	$(PYTHON) -m venv $(TOOLS)/sam
 	$(TOOLS)/sam/bin/python -m pip install --quiet --disable-pip-version-check aws-sam-cli==1.170.0
+	touch $@
+
+$(LOCALSTACK)/files/function-$(LAMBDA_PYTHON).zip: pyproject.toml $(SOURCES)
+	@mkdir -p $(LOCALSTACK)/files
+	@$(MAKE) --no-print-directory build-ZipFunction ARTIFACTS_DIR=$(abspath $(LOCALSTACK))/function SHARDS=
+	@cd $(LOCALSTACK)/function && $(PYTHON) -m zipfile -c $(abspath $@) *
+	@rm -rf $(LOCALSTACK)/function
+
+$(TOOLS)/localstack/with-executor: $(TOOLS)/localstack/installed pyproject.toml $(SOURCES) $(wildcard localstack/*.toml localstack/*/*.py)
+	@rm -rf build/lib build/bdist* localstack/build
+	$(TOOLS)/localstack/bin/python -m pip install --quiet --disable-pip-version-check . ./localstack
+	@rm -rf localstack/build localstack/*.egg-info
 	touch $@
 
 $(TOOLS)/localstack/installed: localstack/requirements.txt
