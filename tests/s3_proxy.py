@@ -96,11 +96,11 @@ def refuse(status: int, code: str) -> Fault:
 
 
 def half_a_body(exchange: Exchange) -> None:
-    """The length of the whole, half of it, and the end of the connection."""
+    """The length of the whole, half of it but a byte at least, and the end of the connection."""
     with exchange.answer() as answer:
         exchange.begin(answer)
         body = answer.read()
-        exchange.wfile.write(body[: len(body) // 2])
+        exchange.wfile.write(body[: -(-len(body) // 2)])
     exchange.close_connection = True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from quickthaw.layers.storage.s3.patience import Patience
 from quickthaw.layers.storage.s3.storage import S3
 from tests import s3_proxy as proxies
 from tests import shards
+from tests.contract.fronts import TIMEOUT_S
 from tests.s3_proxy import Fault, Proxy
 from tests.seaweed import BUCKET, Seaweed
 
@@ -148,21 +150,30 @@ def test_nobody_listens(open_s3: OpenS3) -> None:
         _read(storage)
 
 
-def test_half_bodies_alone_still_make_a_whole(storage: S3, proxy: Proxy) -> None:
+def test_half_bodies_alone_still_make_a_whole(open_s3: OpenS3, proxy: Proxy) -> None:
+    storage = open_s3(silence_s=TIMEOUT_S, give_up_s=TIMEOUT_S)
     proxy.faults.extend([proxies.half_a_body] * 20)
 
     assert _read(storage) == DATA
 
 
 def test_an_object_that_is_replaced_while_it_is_read_is_refused(
-    storage: S3, proxy: Proxy, seaweed: Seaweed, tmp_path: Path
+    open_s3: OpenS3, proxy: Proxy, seaweed: Seaweed, tmp_path: Path
 ) -> None:
+    storage = open_s3(silence_s=TIMEOUT_S, give_up_s=TIMEOUT_S)
+    is_replaced = threading.Event()
+
     def replace(exchange: proxies.Exchange) -> None:
         proxies.pass_on(exchange)
         seaweed.put(f"faults/{NAME}", DATA[::-1])
+        is_replaced.set()
 
-    # The one that is asked for again after the change is asked for as what it was: If-Match.
-    proxy.faults.extend([replace, *[proxies.reset] * 5])
+    def reset_later(exchange: proxies.Exchange) -> None:
+        assert is_replaced.wait(TIMEOUT_S)
+        proxies.reset(exchange)
+
+    # What is asked for again after the change is asked for as what it was: If-Match.
+    proxy.faults.extend([replace, *[reset_later] * 5])
 
     with pytest.raises(ShardReplacedError, match=f"s3://{BUCKET}/faults/{NAME}"):
         _read(storage)
