@@ -19,9 +19,9 @@ from quickthaw.snapshot.engines.cold import ColdEngine
 from quickthaw.snapshot.engines.zygote import ZygoteEngine
 from tests import s3_proxy as proxies
 from tests import shards
-from tests.contract.fronts import wait_until
+from tests.contract.engines import MakeEngine, capturing, started
+from tests.contract.fronts import OURS, wait_until
 from tests.contract.functions import running
-from tests.contract.test_engines import OURS, MakeEngine, capturing, started
 from tests.s3_proxy import Proxy
 from tests.seaweed import BUCKET, Seaweed
 

@@ -15,7 +15,8 @@ from quickthaw.handler.generation import Generation, Piece
 from quickthaw.handler.session import Session
 from quickthaw.handler.timeline import Timeline
 from quickthaw.snapshot.engines.zygote import ZygoteEngine
-from tests.contract.test_engines import OURS, started
+from tests.contract.engines import started
+from tests.contract.fronts import OURS
 from tests.unit.handler.test_events import http_event
 from tests.unit.handler.test_function import Context
 from tests.unit.handler.test_prefix import assert_same

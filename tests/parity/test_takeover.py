@@ -16,9 +16,10 @@ from quickthaw.handler.session import Session
 from quickthaw.layers.shard_set import ShardSet
 from quickthaw.snapshot.engines.zygote import ZygoteEngine
 from tests import shards
+from tests.contract.engines import started
+from tests.contract.fronts import OURS
 from tests.contract.functions import running
 from tests.contract.test_cold_path_imports import SOURCE
-from tests.contract.test_engines import OURS, started
 
 PROMPT = {"prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
 
