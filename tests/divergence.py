@@ -16,8 +16,15 @@ from quickthaw.layers.kv import KeyValueCache
 from quickthaw.layers.shard_set import ShardSet
 from tests.greedy import Engine
 
-# "The capital of France is Paris. …", as SmolLM2 splits it, and on with its own greedy tokens.
-TEXT = [504, 3575, 282, 4649, 314, 7042, 30, 657, 3575, 282, 4649, 314, 7042, 30, 198, 198, 504, 3575, 282]
+# "Water covers most of the Earth's surface, but only a small part of it is fresh. Rain falls on hills and
+# fields, runs into streams, and the streams join to form rivers that carry it down to the sea. On the way
+# some of it sinks into the ground, where it may stay for thousands of years.", as SmolLM2 splits it.
+TEXT = [
+    *(12615, 7725, 768, 282, 260, 2591, 506, 2376, 28, 564, 805, 253, 1165, 599, 282, 357, 314, 3961, 30),
+    *(15143, 8227, 335, 12610, 284, 3705, 28, 7313, 618, 10233, 28, 284, 260, 10233, 5757, 288, 910, 7626),
+    *(338, 3631, 357, 1187, 288, 260, 3426, 30, 1985, 260, 970, 634, 282, 357, 29028, 618, 260, 2118, 28),
+    *(837, 357, 654, 2951, 327, 4327, 282, 929, 30),
+]
 
 
 class Divergence(NamedTuple):

@@ -11,4 +11,4 @@ def test_smollm2(smollm2_shards: Path, smollm2_int8_shards: Path, smollm2_int4_s
     for shard_set, most in ((smollm2_int8_shards, 0.02), (smollm2_int4_shards, 0.01)):
         found = divergence(reference, log_probabilities(shard_set))
         assert found.kl < most, shard_set
-        assert found.agreement >= 0.85, shard_set
+        assert found.agreement >= 0.9, shard_set
